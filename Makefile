@@ -6,11 +6,15 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 BASE := $(DEMO)/venv
 
+# TypeScript and ESLint, at the versions of package-lock.json; npm writes this file last.
+NODE_MODULES := node_modules/.package-lock.json
+
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install kernels layers readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
-    measure-stop measure-status gpu gpu-prepare gpu-fold report check lint bench clean
+.PHONY: demo docs install kernels layers drawings readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
+    measure-stop measure-status gpu gpu-prepare gpu-fold report check lint \
+    lint-page bench clean
 
 install: $(INSTALLED)
 
@@ -43,6 +47,10 @@ docs: $(INSTALLED)
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)
 	$(BIN)/python checks/layers.py
+
+# The drawings of ARCHITECTURE.md: docs/rooms.svg from its table, and docs/run.svg.
+drawings: $(INSTALLED)
+	$(BIN)/python -m checks.drawings
 
 # The picture of the matrix and the table of papers in README.md, from results.db.
 readme: $(INSTALLED)
@@ -130,7 +138,19 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python checks/prose.py
+	$(MAKE) lint-page
 	$(BIN)/python -m pytest -n auto --dist loadfile $(REPOSITORY) $(OPTIONS)
+
+# The scripts of the page: their types and imports, and ESLint's recommended rules. Node.js is a package of the environment.
+lint-page: $(NODE_MODULES)
+	$(BIN)/node node_modules/typescript/bin/tsc
+	$(BIN)/node node_modules/eslint/bin/eslint.js --max-warnings 0 orthobench website eslint.config.js
+
+$(NODE_MODULES): package-lock.json | $(INSTALLED)
+	@$(BIN)/npm ci --ignore-scripts --no-audit --no-fund --loglevel silent \
+	  --fetch-retry-mintimeout 1000 --fetch-retry-factor 3 || { echo "make lint-page: npm cannot install \
+	TypeScript and ESLint from $$($(BIN)/npm config get registry 2>/dev/null); $(BIN)/npm ci tells why" >&2; exit 1; }
+	@touch $@
 
 bench: $(INSTALLED)
 	mkdir -p $(DEMO)
@@ -139,4 +159,4 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/logging_cost.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist site *.egg-info orthobench/recurrence/cpu/*.so
+	rm -rf $(VENV) $(DEMO) node_modules build dist site *.egg-info orthobench/recurrence/cpu/*.so

@@ -24,9 +24,9 @@ from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "orthobench.recurrence.cpu"
-FILE = ROOT / "orthobench" / "recurrence" / "cpu" / "sources.py"
+FILE = ROOT / "orthobench" / "recurrence" / "cpu" / "c_sources.py"
 CODE = runpy.run_path(str(FILE))
-"""The names of sources.py, which cannot be imported because the package needs PyTorch."""
+"""The names of c_sources.py, which cannot be imported because the package needs PyTorch."""
 FLAGS = CODE["FLAGS"]
 COMPILERS = 16  # at a time; more would need much memory, and the longest file takes a fifth of the whole time
 

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from orthobench.recurrence import comparison, kernels, reference  # noqa: E402
+from orthobench.recurrence import kernel_case, kernels, reference  # noqa: E402
 from orthobench.recurrence.call import Call, Form  # noqa: E402
 from orthobench.recurrence.cuda import nvrtc, persistent, plans, self_test  # noqa: E402
 from orthobench.recurrence.ops import operations  # noqa: E402
@@ -173,12 +173,12 @@ def check(job: Job) -> Job:
     errors: dict[str, float] = {}
     for traced in (False, True):
         options = (operation, form.parameters, tuple(form.vectors), arguments)
-        expected = comparison.evaluate(reference.run, *options, torch.float64, traced)
+        expected = kernel_case.evaluate(reference.run, *options, torch.float64, traced)
         poison()
-        actual = comparison.evaluate(kernel.run, *options, torch.float32, traced)
+        actual = kernel_case.evaluate(kernel.run, *options, torch.float32, traced)
         torch.cuda.synchronize()
         errors |= {
-            f"{name}{' traced' * traced}": comparison.distance(actual[name], value) for name, value in expected.items()
+            f"{name}{' traced' * traced}": kernel_case.distance(actual[name], value) for name, value in expected.items()
         }
     worst = max(errors, key=lambda name: (errors[name] != errors[name], errors[name]))
     result: Job = {"worst": worst, "error": errors[worst], "passed": errors[worst] <= LIMIT}

@@ -19,7 +19,7 @@ from itertools import combinations
 
 from orthobench.planning.experience import Experience, estimated_seconds, experiences
 from orthobench.store import Run, Status
-from orthobench.store.merge import reading
+from orthobench.store.merge import opened_unchanged
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("database")
-    with reading(parser.parse_args().database) as store:
+    with opened_unchanged(parser.parse_args().database) as store:
         runs = store.runs()
     for name, at_least in (("all runs", 0.0), ("runs of 3 minutes or more", 180.0)):
         for kind, earlier_only in (("by earlier runs", True), ("by all others", False)):

@@ -32,7 +32,7 @@ def work() -> None:
 
     import torch
 
-    from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
+    from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
     from orthobench.bench.suite import MultiplyAdd
 
     torch.set_flush_denormal(True)
@@ -42,7 +42,7 @@ def work() -> None:
         torch.set_num_threads(threads)
         shape = Shape(*fields)
         if (shape, threads) not in steps:
-            network = (LSTM if shape.cell == "lstm" else ScoRNN)(shape, torch.device("cpu"), "cpu")
+            network = (LSTMNetwork if shape.cell == "lstm" else ScoRNNNetwork)(shape, torch.device("cpu"), "cpu")
             steps[shape, threads] = TrainingStep(network)
             steps[shape, threads]()
         step, peak, count = steps[shape, threads], MultiplyAdd(quick=False), 0

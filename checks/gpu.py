@@ -52,7 +52,7 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 5)] + [
 
 
 @dataclass(frozen=True)
-class Step:
+class GPUStep:
     """A command on the GPU machine.
 
     Attributes:
@@ -230,11 +230,11 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
-        Step("tests", ["pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
-        Step("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
-        Step("bench", ["orthobench", "bench", *measured], 0.15),
-        Step("models", ["orthobench", "bench", "--models", *measured], 0.2),
-        Step("runs", ["orthobench", "reproduce", "--file", str(runs), *trained], None),
+        GPUStep("tests", ["pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
+        GPUStep("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
+        GPUStep("bench", ["orthobench", "bench", *measured], 0.15),
+        GPUStep("models", ["orthobench", "bench", "--models", *measured], 0.2),
+        GPUStep("runs", ["orthobench", "reproduce", "--file", str(runs), *trained], None),
     ]
     failed = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a lent machine may end earlier than it said
@@ -320,7 +320,7 @@ class multi_process_service:  # noqa: N801 (used as a function)
                 subprocess.run([self.control], input=b"quit\n", env=self.environment, check=False, timeout=20)
 
 
-def execute(step: Step, limit: float, environment: dict[str, str], log: Path) -> int:
+def execute(step: GPUStep, limit: float, environment: dict[str, str], log: Path) -> int:
     """Run a step for at most some seconds, with its output in a file; return its exit code."""
     if limit <= 0:
         log.write_text("no time was left\n")
@@ -374,7 +374,7 @@ def fold(runs: Path) -> None:
     from measure import fold as fold_runs
 
     from orthobench.store import open_store
-    from orthobench.store.merge import merge, reading
+    from orthobench.store.merge import merge, opened_unchanged
 
     for results in unfolded():
         unpacked = FOLDER / "unpacked"
@@ -390,7 +390,7 @@ def fold(runs: Path) -> None:
         if (archive := results / "benchmarks.db.gz").exists():
             benchmarks = unpacked / "benchmarks.db"
             benchmarks.write_bytes(gzip.decompress(archive.read_bytes()))
-            with reading(str(benchmarks)) as source, open_store(str(files.results)) as target:
+            with opened_unchanged(str(benchmarks)) as source, open_store(str(files.results)) as target:
                 merged = merge(source, target)
             print(f"{merged.rows.get('benchmark', 0)} benchmarks folded into {files.results}")
         kept = next_folder(FOLDER / "folded")

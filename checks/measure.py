@@ -178,13 +178,13 @@ def take_up(files: Files) -> int:
     """Bring results and kept checkpoints into the working folder; return the number of runs to train."""
     from orthobench.data.limits import LimitedReader
     from orthobench.store import Status, open_store
-    from orthobench.store.merge import merge, reading
+    from orthobench.store.merge import merge, opened_unchanged
     from orthobench.system.files import write_bytes
     from orthobench.training.checkpoint import NEWEST, checkpoint_root
 
     with ExitStack() as opened:
         store = opened.enter_context(open_store(str(files.database), create=True))
-        source = opened.enter_context(reading(str(files.results))) if files.results.exists() else None
+        source = opened.enter_context(opened_unchanged(str(files.results))) if files.results.exists() else None
         keys = listed(files, [store] if source is None else [store, source], "cpu")
         if source is not None:
             merged = merge(source, store, keys=keys)
@@ -261,10 +261,10 @@ def raise_priority(process: psutil.Process) -> None:
 def fold(files: Files, limit: int) -> None:
     """Merge the list's results, and the unfinished runs whose checkpoints fit, into the database of results."""
     from orthobench.store import Status, open_store
-    from orthobench.store.merge import merge, reading
+    from orthobench.store.merge import merge, opened_unchanged
     from orthobench.system.files import write_bytes
 
-    with reading(str(files.database)) as source, open_store(str(files.results), create=True) as target:
+    with opened_unchanged(str(files.database)) as source, open_store(str(files.results), create=True) as target:
         keys = listed(files, [source, target])
         known = {run.key: run for store in (target, source) for run in store.runs(keys=keys)}
         results = {run.key for store in (target, source) for run in store.runs() if Status(run.status).is_final}
@@ -316,7 +316,7 @@ def status(files: Files) -> None:
     from orthobench.planning.budget import show_duration
     from orthobench.planning.estimate import Estimator
     from orthobench.planning.plan import plan
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.training.checkpoint import checkpoint_root
 
     process = running(files)
@@ -330,7 +330,7 @@ def status(files: Files) -> None:
     database = next((file for file in (files.database, files.results) if file.exists()), None)
     with ExitStack() as opened:
         names = [file for file in (database, files.results) if file is not None and file.exists()]
-        stores = [opened.enter_context(reading(str(file))) for file in dict.fromkeys(names)]
+        stores = [opened.enter_context(opened_unchanged(str(file))) for file in dict.fromkeys(names)]
         store = stores[0] if stores else None
         planned = plan(runs_of(files, stores, "cpu"), store, checkpoint_root(str(database or files.database)))
         estimator = Estimator(stores[-1] if stores else None, torch.device("cpu"))

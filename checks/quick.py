@@ -1,8 +1,9 @@
 """Test what the changes touch, for at most a minute: `make quick`.
 
 The changes are those since the branch left the upstream branch or main, with uncommitted and untracked files. Changed
-test files come first, then the tests of the touched rooms, then those of the rooms that import them. What does not fit
-into the minute is named at the end, and `make test` runs it.
+test files come first, then the tests of the touched rooms, then those of the rooms that import them. Rooms that are
+equally near share the time that is left, because a wide change breaks any of them. What does not fit into the minute is
+named at the end, and `make test` runs it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from checks.rooms import ROOT, room_of, table
 
 SECONDS = 50
 """After this time no test begins. The rest of the minute is for the end of the last test."""
+LEAST = 5
+"""The least share of a path in seconds, because less passes while the modules of its tests are loaded."""
 BASES = ("@{upstream}", "upstream/main", "origin/main", "main")
 FOLDERS = {"website": "docs"}
 """The folders of tests of code outside the package, where they have another name."""
@@ -43,8 +46,11 @@ def _git(*words: str, check: bool = True) -> list[str]:
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
-def selection(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
-    """Return the tests to run, the nearest to the changes first.
+def selection(changed: Iterable[str], imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the tests to run in groups, the nearest to the changes first.
+
+    The groups are changed test files, the touched rooms, and the rooms that import them. Small folders come first in
+    a group, because the large ones get what these leave of their share of the time.
 
     Args:
         changed: paths of changed files below the root.
@@ -56,10 +62,18 @@ def selection(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]
     others = {path.partition("/")[0] for path in changed if room_of(path) is None and not path.startswith("tests/")}
     outside = [f"tests/{FOLDERS.get(name, name)}" for name in sorted(others) if (ROOT / name).is_dir()]
     importers = [room for room in reversed(imports) if room not in touched and imports[room] & touched]
-    near = [*own, *_tests_of(sorted(touched)), *outside, *_tests_of(importers)]
-    if others:
-        near.append("tests/repository")
-    return [path for path in dict.fromkeys(near) if (ROOT / path).exists()]
+    near = [own, [*_tests_of(sorted(touched)), *outside], [*_tests_of(importers), *["tests/repository"][: len(others)]]]
+    groups, known = [], set[str]()
+    for group in near:
+        found = [path for path in dict.fromkeys(group) if path not in known and (ROOT / path).exists()]
+        groups.append(sorted(found, key=_size))
+        known.update(found)
+    return [group for group in groups if group]
+
+
+def _size(path: str) -> int:
+    """Return the number of test files of a path."""
+    return sum(1 for _ in (ROOT / path).rglob("test_*.py"))
 
 
 def _tests_of(rooms: Sequence[str]) -> Iterator[str]:
@@ -69,23 +83,33 @@ def _tests_of(rooms: Sequence[str]) -> Iterator[str]:
 
 
 class Minute:
-    """A plugin of pytest that begins no test after the time."""
+    """A plugin of pytest that begins no test after the time of a path.
+
+    Attributes:
+        left: the number of tests that did not begin, by path.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-        self.left = 0
+        self.end = self.end_of_path = time.monotonic() + seconds
+        self.path = ""
+        self.left: dict[str, int] = {}
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the whole time is over."""
         return time.monotonic() >= self.end
+
+    def begin(self, path: str, paths: int) -> None:
+        """Give a path its share of the time that is left, of a number of paths that includes it."""
+        now = time.monotonic()
+        self.path, self.end_of_path = path, min(self.end, now + max(LEAST, (self.end - now) / paths))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Skip a test after the time, by claiming to have run it."""
-        if not self.is_over:
+        if time.monotonic() < self.end_of_path:
             return None
-        self.left += 1
+        self.left[self.path] = self.left.get(self.path, 0) + 1
         return True
 
 
@@ -93,19 +117,26 @@ def main() -> int:
     """Run the selected tests and return pytest's exit code; 0 if there is nothing to test."""
     os.chdir(ROOT)
     changed = changed_files()
-    paths = selection(changed, table())
-    if not paths:
+    groups = selection(changed, table())
+    if not groups:
         print(f"{len(changed)} files have changed, and none has tests of its own")
         return 0
-    minute, worst = Minute(SECONDS), 0
-    while paths and not minute.is_over:  # one at a time, because collecting all of them may take the whole minute
-        path = paths.pop(0)
-        print(path)
-        code = pytest.main([path], plugins=[minute])
-        worst = max(worst, 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code))
-    if minute.left or paths:
-        rest = ", ".join([f"{minute.left} tests of {path}"] * (minute.left > 0) + paths)
-        print(f"did not fit into the minute, but into make test and make lint: {rest}")
+    minute, worst, missed = Minute(SECONDS), 0, list[str]()
+    for group in groups:
+        for number, path in enumerate(group):
+            if minute.is_over:
+                missed.append(path)
+                continue
+            print(path)
+            minute.begin(path, len(group) - number)
+            code = pytest.main([path], plugins=[minute])  # not all at once: collecting may take the whole minute
+            worst = max(worst, 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code))
+    if minute.left or missed:
+        parts = [f"{count} tests of {path}" for path, count in minute.left.items()]
+        parts += [f"all of {', '.join(missed)}"] if missed else []
+        print(
+            f"not run, because they did not fit into the minute: {'; '.join(parts)}. make test and make lint run them."
+        )
     return worst
 
 

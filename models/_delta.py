@@ -31,10 +31,10 @@ from orthobench.recurrence import (
     Projection,
     delta_rule,
     head_norm,
+    normalized,
     project,
     read_memory,
     short_convolution,
-    unit,
 )
 
 from ._heads import HeadsSettings
@@ -121,8 +121,10 @@ class DeltaModel(Model):
         if settings.has_decay:
             self.decay_weight = drawn(heads)
             rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
+            # Bounded, because a draw of 0 has no logarithm.
             self.decay_rate = as_parameter((16 * rate).clamp(min=1e-6).log())
             step = (math.log(1e-3) + step * math.log(100)).exp()
+            # The inverse of softplus, with expm1 because 1 - exp(-step) loses digits for steps near 0.001.
             self.decay_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
         self.gate_weight = drawn(n) if settings.output_gate else None
         self.norm_weight = nn.Parameter(torch.ones(settings.head_size))
@@ -169,7 +171,7 @@ class DeltaModel(Model):
             q = short_convolution(recent[-1:, :, :skipped], weight[:, :skipped], recent[:-1, :, :skipped])
         if not reads:
             inputs = inputs[-1:]
-            y = read_memory(unit(q[0].unflatten(-1, (settings.heads, -1)), _UNIT_EPSILON), memory)[None]
+            y = read_memory(normalized(q[0].unflatten(-1, (settings.heads, -1)), _UNIT_EPSILON), memory)[None]
         return self.read(y, inputs), (torch.cat((memory, *last), dim=-1),)
 
     def coefficients(self, inputs: Tensor) -> Tensor:

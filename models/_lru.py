@@ -88,7 +88,7 @@ class DiagonalLRU(Model):
         return {"W": torch.diag(self.eigenvalues())}
 
 
-class LRUCell(DiagonalLRU):
+class ResidualLRU(DiagonalLRU):
     """The bare cell of a block, y_t = Re(C s_t) + D o x_t; it reads and writes the block's features."""
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -52,6 +52,7 @@ class DTRIV(EXPRNN):
         super().__init__(settings, signature, generator)
         self.rebase_every, self.project_every = settings.rebase_every, settings.project_every
         self.register_buffer("base", torch.eye(settings.hidden_size))
+        # A buffer, because a resumed run has to go on counting.
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         with torch.no_grad():
             self._rebase()

@@ -121,6 +121,7 @@ class ENRNN(PlainRNN):
         if is_on_gpu(flag):  # the host need not know whether T is normalised
             return long, self.short_weight / torch.where(flag, self.radius() + self.epsilon, 1.0)
         # A mode of fake tensors reads no tensor, but lets numpy do so. On the device meta there are only shapes.
+        # A private function, because torch has no public one that tells of a mode.
         in_mode = torch._C._len_torch_dispatch_stack() > 0 and flag.is_cpu and is_plain(flag)
         is_normalised = flag.numpy() if in_mode else not flag.is_meta and flag
         return long, self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import complex_states, interleaved, real_form
-from orthobench.matrices.rotations import Rotations, fft, product, rotate, tunable
+from orthobench.matrices.rotations import Rotations, fft, rotate, rotation_product, tunable
 from orthobench.model import Count, Learns, Model, ModelSettings, OutputBias, Signature, State
 from orthobench.recurrence import Activation, Kind, Multiply
 
@@ -120,7 +120,7 @@ class EURNN(PlainRNN):
     def matrix(self) -> Tensor:
         """Return W `[n, n]`, complex if the units are."""
         if self.phi is None:
-            return product(self.rotations, self.rotations.by_layer(self.theta))
+            return rotation_product(self.rotations, self.rotations.by_layer(self.theta))
         dtype = self.theta.dtype.to_complex()
         return self.structure()(torch.eye(self.hidden_size, dtype=dtype, device=self.theta.device)).T
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_
-from orthobench.matrices.rotations import product
+from orthobench.matrices.rotations import rotation_product
 from orthobench.model import Learns, Model, Signature, State
 from orthobench.recurrence import Activation, GradientTrace, Kind, Projection, gru
 
@@ -56,7 +56,7 @@ class GORU(Model):
 
     def product(self) -> Tensor:
         """Return Q `[n, n]`."""
-        return product(self.rotations, self.rotations.by_layer(self.theta))
+        return rotation_product(self.rotations, self.rotations.by_layer(self.theta))
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = Projection(inputs, self.input_weight, nn.functional.pad(self.gate_bias, (0, self.hidden_size)))

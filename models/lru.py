@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from orthobench.model import Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, gated_sum, layer_norm, project, skip_gelu
 
-from ._lru import DiagonalLRU, LRUCell, LRUSettings, normal
+from ._lru import DiagonalLRU, LRUSettings, ResidualLRU, normal
 
 
 class LRU(DiagonalLRU):
@@ -52,7 +52,7 @@ class LRU(DiagonalLRU):
 
     @classmethod
     def layer_class(cls, settings: ModelSettings) -> type[Model]:
-        return cls if settings.block is None else LRUCell
+        return cls if settings.block is None else ResidualLRU
 
     def encode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return e and v `[T, B, d]`."""

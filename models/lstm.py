@@ -74,6 +74,7 @@ class LSTM(Model):
             kernel.normal_(generator=generator)
             kernel[:, :m] /= math.sqrt(m)
             kernel[:, m:] *= settings.recurrent_scale / math.sqrt(n)
+        # Clones, because each part of the kernel would otherwise be stored with the whole of it.
         self.input_weight = nn.Parameter(kernel[:, :m].clone())
         self.recurrent_weight = nn.Parameter(kernel[:, m:].clone())
         self.bias = nn.Parameter(torch.zeros(4 * n))

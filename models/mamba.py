@@ -106,6 +106,7 @@ class Mamba(Model):
         shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
         logarithm = torch.empty(width, dtype=torch.float64).uniform_(shortest, longest, generator=generator)
         step = logarithm.exp()
+        # By expm1, because 1 - exp(-step) has few digits left for a step of 0.001.
         self.step_bias = as_parameter(step + torch.log(-torch.expm1(-step)))  # softplus gives the step
         units = torch.arange(1, settings.state_size + 1, dtype=torch.get_default_dtype())
         self.rates = nn.Parameter(units.log()[:, None].repeat(1, width))  # a [N, width]

@@ -90,6 +90,7 @@ class Mamba3(Model):
         self.selection_weight = linear(sum(self.selected_sizes()))
         shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
         step = torch.empty(heads, dtype=torch.float64).uniform_(shortest, longest, generator=generator).exp()
+        # By expm1, because 1 - exp(-step) has few digits left for a step of 0.001.
         self.step_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
         self.write_norm, self.read_norm = (nn.Parameter(torch.ones(settings.state_size)) for _ in range(2))
         self.write_bias, self.read_bias = (nn.Parameter(torch.ones(heads, settings.state_size)) for _ in range(2))
@@ -128,6 +129,7 @@ class Mamba3(Model):
         earlier = step - now  # the weight of the previous input
         coming = torch.cat((earlier[1:], torch.zeros_like(earlier[:1])))  # that of this input in the next step
         angles = (math.pi * turns.tanh()[..., None, :] * step[..., None]).cumsum(0)
+        # Reduced because the last angle is part of the state, and would grow for as long as a sequence goes on.
         angles = (angles + angle.unflatten(-1, (heads, settings.angles))).remainder(2 * math.pi)
         cosine, sine = angles.cos(), angles.sin()
         key = turned_heads(keys, self.write_norm, self.write_bias, cosine, sine, _NORM_EPSILON)

@@ -62,6 +62,7 @@ class URNN(URNNBase):
         self.forms_weight = settings.hidden_size <= FORMED_UP_TO
         phases, reflections, permutation = draw_unitary_chain(settings.hidden_size, generator)
         self.phases, self.reflections = nn.Parameter(phases), nn.Parameter(reflections)
+        # A buffer, because the file of the weights must hold it: it was drawn with them.
         self.register_buffer("permutation", permutation)
 
     def unitary(self) -> Tensor:

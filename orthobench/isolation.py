@@ -185,6 +185,7 @@ class _Generators:
 
     @classmethod
     def read(cls) -> _Generators:
+        # Only if CUDA is in use, because the question would open a context on the GPU.
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
         return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())
 
@@ -214,6 +215,7 @@ class _Block:
         self.generators.write()
 
 
+# One lock, because blocks of several threads may overlap, and all change the same list.
 _LOCK = Lock()
 _OPEN: list[_Block] = []
 """The open blocks of all threads, in the order in which they began."""
@@ -235,6 +237,7 @@ def isolated(threads: int | None = None) -> Iterator[None]:
     own, device = _values(of_thread=True), torch.get_default_device()
     try:
         with ExitStack() as stack:
+            # Left because autograd cannot use tensors that are created in inference mode.
             stack.enter_context(torch.inference_mode(False))
             if device.type != "cpu":
                 stack.enter_context(torch.device("cpu"))
@@ -259,5 +262,6 @@ def isolated(threads: int | None = None) -> Iterator[None]:
 def seed_generators(seed: int) -> None:
     """Seed every random generator of the process: torch's on the CPU and the GPUs, numpy's and Python's."""
     torch.manual_seed(seed)
+    # Reduced because numpy takes 32 bits.
     np.random.seed(seed % 2**32)
     random.seed(seed)

@@ -25,6 +25,7 @@ from orthobench.settings import Settings
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose, such as ("data", "train"); the same on every machine."""
+    # Not Python's `hash`, because texts have another one in each process.
     digest = hashlib.sha256("/".join(map(str, (seed, *purpose))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

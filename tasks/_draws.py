@@ -25,6 +25,7 @@ def _signed(value: int) -> int:
 
 def _shift_right(value: Tensor, bits: int) -> Tensor:
     """Shift 64-bit numbers as if they were unsigned."""
+    # Masked because torch's integers are signed, and a shift fills up with copies of the sign.
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 

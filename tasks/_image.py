@@ -91,5 +91,6 @@ class ImageSplit(Split):
 
     def batch(self, examples: Tensor) -> Batch:
         pixels = self.images[examples].transpose(0, 1)
+        # contiguous_format, because .to() otherwise keeps the order in memory of the images before the transposition.
         inputs = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(self.divisor)
         return Batch(inputs, self.labels[examples])

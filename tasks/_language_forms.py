@@ -29,7 +29,7 @@ Lengths = Callable[[int, int], list[int]]
 
 
 @dataclass(frozen=True)
-class Form:
+class LanguageForm:
     """A language under a protocol.
 
     Attributes:
@@ -86,29 +86,29 @@ _NUMBERS_FIRST = tuple(range(1, 12))
 _FROM_ZERO = tuple(range(11))
 
 
-def _regular(lengths: Lengths, arithmetic: Lengths) -> dict[str, Form]:
+def _regular(lengths: Lengths, arithmetic: Lengths) -> dict[str, LanguageForm]:
     """Return the languages without brackets; in slice and xlstm alike, 0 is padding and the answer is a token."""
     return {
-        "parity": Form(Parity(), (1, 2), 0, 3, 3, 1, lengths),
-        "even_pairs": Form(EvenPairs(), (1, 2), 0, 3, 3, 1, lengths),
-        "cycle_nav": Form(CycleNavigation(), (1, 2, 3), 0, 9, 9, 4, lengths),
-        "mod_arith": Form(ModularArithmetic(), _NUMBERS_LAST, 0, 10, 10, 5, arithmetic),
+        "parity": LanguageForm(Parity(), (1, 2), 0, 3, 3, 1, lengths),
+        "even_pairs": LanguageForm(EvenPairs(), (1, 2), 0, 3, 3, 1, lengths),
+        "cycle_nav": LanguageForm(CycleNavigation(), (1, 2, 3), 0, 9, 9, 4, lengths),
+        "mod_arith": LanguageForm(ModularArithmetic(), _NUMBERS_LAST, 0, 10, 10, 5, arithmetic),
     }
 
 
 _BRACKETS = BracketedArithmetic(PLUS, MINUS, TIMES)
 _XLSTM_BRACKETS = BracketedArithmetic(PLUS, MINUS)
 
-FORMS: dict[str, dict[str, Form]] = {
+FORMS: dict[str, dict[str, LanguageForm]] = {
     "slice": _regular(_as_drawn(0), _even)
-    | {"mod_arith_brackets": Form(_BRACKETS, _NUMBERS_FIRST, 0, 12, 12, 1, _as_drawn(0), version=2)},
+    | {"mod_arith_brackets": LanguageForm(_BRACKETS, _NUMBERS_FIRST, 0, 12, 12, 1, _as_drawn(0), version=2)},
     "xlstm": _regular(_as_drawn(-1), _without_answer)
-    | {"mod_arith_brackets": Form(_XLSTM_BRACKETS, _FROM_ZERO, 11, 12, 12, 0, _without_answer_and_padding)},
+    | {"mod_arith_brackets": LanguageForm(_XLSTM_BRACKETS, _FROM_ZERO, 11, 12, 12, 0, _without_answer_and_padding)},
     "deepmind": {
-        "parity": Form(Parity(), (0, 1, 2), 2, 3, 2, 0, _as_drawn(1)),
-        "even_pairs": Form(EvenPairs(), (0, 1, 2), 2, 3, 2, 0, _as_drawn(1)),
-        "cycle_nav": Form(CycleNavigation(), (1, 2, 0, 3), 3, 4, 5, 0, _as_drawn(1)),
-        "mod_arith": Form(ModularArithmetic(), (*range(8), 9), 9, 10, 5, 0, _odd_with_blank),
-        "mod_arith_brackets": Form(_BRACKETS, (*range(10), 11), 11, 12, 5, 0, _as_drawn(1)),
+        "parity": LanguageForm(Parity(), (0, 1, 2), 2, 3, 2, 0, _as_drawn(1)),
+        "even_pairs": LanguageForm(EvenPairs(), (0, 1, 2), 2, 3, 2, 0, _as_drawn(1)),
+        "cycle_nav": LanguageForm(CycleNavigation(), (1, 2, 0, 3), 3, 4, 5, 0, _as_drawn(1)),
+        "mod_arith": LanguageForm(ModularArithmetic(), (*range(8), 9), 9, 10, 5, 0, _odd_with_blank),
+        "mod_arith_brackets": LanguageForm(_BRACKETS, (*range(10), 11), 11, 12, 5, 0, _as_drawn(1)),
     },
 }

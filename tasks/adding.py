@@ -91,6 +91,7 @@ class AddingSplit:
     """`size` sequences: values `[size, T]` and the two marked steps `[size, 2]` of each."""
 
     def __init__(self, settings: AddingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
+        # Drawn on the CPU, because a GPU's generator would make other data from the same seed.
         self.values = torch.rand(size, settings.sequence_length, generator=generator).to(device)
         self.marked = _marked_steps(settings, size, generator).to(device)
 

@@ -119,6 +119,7 @@ class CopyingSplit:
     """`size` sequences, stored as their ten symbols `[10, size]`."""
 
     def __init__(self, settings: CopyingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
+        # Drawn on the CPU, because a GPU's generator would make other data from the same seed.
         self.symbols = torch.randint(1, SYMBOLS + 1, (COPIED, size), generator=generator).to(device)
         self.blank = torch.full((settings.sequence_length + 2 * COPIED, 1), BLANK, device=device)
         self.template = self.blank.clone()

@@ -99,6 +99,7 @@ class FitzHughNagumo(Task):
     def __init__(self, settings: FitzHughNagumoSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=1, output_size=1, readout="all")
         sizes = (settings.train_size, settings.validation_size, settings.test_size)
+        # The remainder, because RandomState accepts seeds of 32 bits only.
         chosen = PROGRAM_SEED if settings.data_seed == "program" else derive_seed(seed, "fitzhugh_nagumo") % 2**32
         start = 2 * np.random.RandomState(chosen).rand(sum(sizes)) - 1
         train, *evaluated = np.split(start, np.cumsum(sizes[:-1]))

@@ -31,7 +31,7 @@ from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
 from ._draws import OFFSETS, Draws
-from ._language_forms import FORMS, Form
+from ._language_forms import FORMS, LanguageForm
 from ._lengths import GeneratedSplit
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
@@ -100,7 +100,7 @@ class FormalLanguageSettings(SyntheticSettings):
         return next(length for length in lengths if min(form.lengths(length, length)) > form.end)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> LanguageForm:
         return FORMS[self.protocol][self.language]
 
 
@@ -220,7 +220,7 @@ class FormalLanguage(Task):
 class StringSplit(GeneratedSplit):
     """Strings of a language under a protocol; `args` and `options` go to the base class."""
 
-    def __init__(self, form: Form, *args: Any, **options: Any) -> None:
+    def __init__(self, form: LanguageForm, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.form = form
         self.tokens = torch.tensor([*form.tokens, form.padding], device=self.lengths.device)

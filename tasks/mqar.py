@@ -244,5 +244,6 @@ class RecallSplit(Split):
         Equivalently, draw exponential waiting times with these rates and take the gaps in the order of the times.
         """
         rates = torch.arange(1, space + 1, dtype=torch.float64) ** (self.settings.power - 1)
+        # Half a step above 0, because 0 has no logarithm.
         uniform = (self.draws.bits(examples.unsqueeze(1), torch.arange(space), GAPS) + 0.5) / 2**32
         return (-uniform.log() / rates).argsort(1)[:, :count]

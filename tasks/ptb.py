@@ -90,7 +90,7 @@ class PTB(Task):
         symbols = len(corpus.alphabet)
         self.signature = Signature(input_size=symbols, output_size=symbols, readout="all")
         self.train, self.validation, self.test = (
-            Text(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
+            SymbolText(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
         )
 
     @classmethod
@@ -116,7 +116,7 @@ class PTB(Task):
         return {"bpc": float(-(shares * np.log2(shares)).sum()), "accuracy": float(shares.max())}
 
 
-class Text:
+class SymbolText:
     """A text as symbol numbers `[N]`, one byte each if that suffices; all but the last are inputs of a prediction.
 
     A stream reads it in columns; example k by itself is the piece of `unroll_length` steps from k `unroll_length`.
@@ -166,11 +166,13 @@ def _open(settings: PTBSettings) -> Corpus:
         folder = dataset("ptb").require()
         return Corpus(ALPHABET, tuple(_encode(read_split(folder, split), ALPHABET) for split in SPLITS))
     text = read_text(Path(settings.text))
+    # Sorted, because the order of a set of letters differs between processes.
     alphabet = "".join(sorted(set(text)))
     borders = (len(text) * 90 // 100, len(text) * 95 // 100)
     return Corpus(alphabet, tuple(np.split(_encode(text, alphabet), borders)))
 
 
 def _encode(text: str, alphabet: str) -> npt.NDArray[Any]:
+    # UTF-32, because every character then has the same number of bytes.
     known, read = (np.frombuffer(part.encode("utf-32-le"), np.uint32) for part in (alphabet, text))
     return np.searchsorted(known, read).astype(np.uint8 if len(alphabet) <= 256 else np.int32)

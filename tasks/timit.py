@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from orthobench.data.checksums import with_checksum
 from orthobench.data.features import MASKED, PADDING, speech_features
 from orthobench.data.speech import require_audio
-from orthobench.data.speech.files import sample_count
+from orthobench.data.speech.audio_files import sample_count
 from orthobench.data.speech.quality import quality_of_predictions
 from orthobench.data.speech.spectra import BINS, frame_count
 from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder, speech_md5

@@ -91,6 +91,7 @@ class XORStream(Task):
 
         def split(part: Literal["train", "test"], size: int) -> StreamSplit:
             own = settings.data_seed == "run"
+            # The remainder, because RandomState accepts seeds of 32 bits only.
             chosen = derive_seed(seed, "xor_stream", part) % 2**32 if own else PROGRAM_SEEDS[part]
             bits, lengths = streams(size, settings.pad_size, chosen)
             return StreamSplit(bits, lengths, settings, device)

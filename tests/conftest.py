@@ -101,14 +101,14 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     from support.data import COUNTS
 
-    from orthobench.data.cifar10 import CIFAR10
+    from orthobench.data.cifar10 import CIFAR10Data
     from orthobench.data.emnist import EMNIST
-    from orthobench.data.mnist import MNIST
+    from orthobench.data.mnist import MNISTData
     from orthobench.tasks._image import ImageSettings
 
     folder = tmp_path / "data folder"
     monkeypatch.setenv("ORTHOBENCH_DATA", str(folder))
-    real = {kind: kind.counts for kind in (MNIST, EMNIST, CIFAR10)}
+    real = {kind: kind.counts for kind in (MNISTData, EMNIST, CIFAR10Data)}
     monkeypatch.setattr(
         ImageSettings,
         "available",

@@ -433,7 +433,7 @@ def test_contract_finds_settings_that_nothing_reads(write):
 
 def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
-    monkeypatch.setattr("orthobench.testing.model.CHECKS", ())
+    monkeypatch.setattr("orthobench.testing.model_checks.CHECKS", ())
     path = str(write("mine.py", GOOD_MODEL))
     assert orthobench("plugins", "--plugin", path, "--check").out.endswith(
         "All is well: 1 of 1 plugins meet the contract.\n"

@@ -14,7 +14,7 @@ import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.plugins import catalog
 from orthobench.spec.resolve import RunSpec
-from orthobench.weights.files import decode, encode, sha256
+from orthobench.weights.weights_files import decode, encode, sha256
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nfrom torch.nn import GRU as Cell\n"
 CELL = "from torch import nn\n\nclass MyCell(nn.GRU):\n    pass\n"

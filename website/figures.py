@@ -10,7 +10,7 @@ from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, picture
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture
 from orthobench.reporting.page.pages import full_title
 from website.markdown import escape
 from website.results import everything
@@ -27,12 +27,12 @@ READ = (
 
 
 @cache
-def matrix() -> Matrix:
+def matrix() -> ResultMatrix:
     """The matrix of the reference results."""
     return compute_matrix(everything().conditions)
 
 
-def part_of(task: str = "", model: str = "") -> Matrix | None:
+def part_of(task: str = "", model: str = "") -> ResultMatrix | None:
     """Return the columns of a task, or the rows of a model, without empty ones; None if nothing is left.
 
     Layers of other packages are folded, because docs/any-layer.md has a table of them.
@@ -46,7 +46,7 @@ def part_of(task: str = "", model: str = "") -> Matrix | None:
     ]
     rows = [replace(row, cells=[row.cells[number] for number in chosen], is_folded=is_layer(row.model)) for row in rows]
     rows = sorted((row for row in rows if any(row.cells)), key=lambda row: (-row.solved, -row.total))
-    return Matrix([whole.columns[number] for number in chosen], rows) if rows else None
+    return ResultMatrix([whole.columns[number] for number in chosen], rows) if rows else None
 
 
 def matrix_figure(task: str = "", model: str = "") -> list[str]:

@@ -16,6 +16,7 @@ from orthobench.papers import find_study
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
 from orthobench.reporting.page.matrix import families_of_models
+from orthobench.reporting.page.pages import headline, leaderboard, more_seeds
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.tables.longer_tests import longer_table
 from orthobench.reporting.tables.study_lengths import UNFITTED, longest_held
@@ -110,7 +111,36 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
         f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
+        RANKS,
+        *_ranking(result),
     ]
+
+
+RANKS = (
+    "Models are ranked by the ends of their tests. One is *tested apart* from the best by the permutation test of "
+    "ranks, at 5 % over all models. It is *clearly worse* if it is worse in every seed, but there are too few for this "
+    "test ([rankings](comparison.md#rankings))."
+)
+
+
+def _ranking(result: StoredStudy) -> list[str]:
+    """Say for each part of a study how the models stand next to the best one, and which command decides."""
+    lines: list[str] = []
+    parts: dict[str, list[str]] = {}
+    for figure, condition in result.conditions:
+        rows = leaderboard(condition)
+        if not rows:
+            continue
+        lines.append(f"- {escape(figure)}: {escape(headline(condition, rows))}.")
+        more = more_seeds(condition, rows, [result])
+        if more is not None and more.command:
+            parts.setdefault(more.command, []).append(escape(figure))
+    commands = (
+        part
+        for command, figures in parts.items()
+        for part in (f"This trains the seeds for {', '.join(figures)}:", fenced(command))
+    )
+    return ["\n".join(lines), *commands] if lines else []
 
 
 def _families(models: set[str]) -> str:
@@ -240,6 +270,7 @@ def _longer(result: StoredStudy | None) -> list[str]:
         f"{escape(scores.caption)} {result.progress_words}.",
         table(scores.headings, rows),
         fenced(f"orthobench study {LONGER} --seeds 3"),
+        *_ranking(result),
     ]
 
 

@@ -24,7 +24,7 @@ from orthobench.reporting.page.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.page.views import load_views
-from orthobench.reporting.tables.paper_table import seeds_of, shown_median, spread
+from orthobench.reporting.tables.paper_table import interval_text, seeds_of, shown_median
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Store, open_store
@@ -111,7 +111,7 @@ def learned(model: str) -> list[list[str]]:
             f"{variant.run.parameter_count:,}",
             escape(condition.metric.name),
             shown_median(variant.median),
-            spread(variant.best),
+            interval_text(variant.best),
             seeds_of(variant),
             "" if condition.baseline is None else f"{condition.baseline:.4g}",
         ]

@@ -12,10 +12,10 @@ from orthobench.analysis.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     Agreement,
+    agreement_within,
     best_of,
     equivalence,
     median,
-    within,
 )
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
@@ -33,7 +33,7 @@ it. An interval that leaves out the number refutes it at any width."""
 
 
 @dataclass(frozen=True)
-class Target:
+class PublishedTarget:
     """A published number, and how far a measured one may differ from it and still agree.
 
     Attributes:
@@ -108,7 +108,7 @@ class Aggregate:
 
 
 def aggregate(
-    values: Sequence[float], how: Aggregation, metric: Metric | None, target: Target = Target()
+    values: Sequence[float], how: Aggregation, metric: Metric | None, target: PublishedTarget = PublishedTarget()
 ) -> tuple[Aggregate, Agreement] | None:
     """Aggregate values over seeds, and check whether the result agrees with a target; None without a finite value.
 
@@ -137,11 +137,11 @@ def aggregate(
         n, value = len(chosen), sign * min(sign * value for value in chosen)
         if len(values) >= FEWEST_SEEDS:
             low, high = best_of(units, how.seeds or 1, sign, 2 * LEVEL)
-        agreement = within(low, high, 0.0, 1.0)
+        agreement = agreement_within(low, high, 0.0, 1.0)
     elif how.over == "median":
         middle, n, value = median(units, 2 * LEVEL), len(chosen), statistics.median(chosen)
         low, high = (middle.low, middle.high) if middle else (None, None)
-        agreement = within(low, high, 0.0, 1.0)
+        agreement = agreement_within(low, high, 0.0, 1.0)
     else:
         n, value = len(finite), math.fsum(finite) / len(finite)
         result = equivalence(units, 0.0, 1.0, target.error_units, how.seeds)
@@ -154,8 +154,13 @@ def aggregate(
     return Aggregate(n, value, low, high, deviation, words), agreement
 
 
-def reason(
-    values: Sequence[float], number: Aggregate, agreement: Agreement, how: Aggregation, printed: str, target: Target
+def agreement_reason(
+    values: Sequence[float],
+    number: Aggregate,
+    agreement: Agreement,
+    how: Aggregation,
+    printed: str,
+    target: PublishedTarget,
 ) -> str:
     """Explain why a number over seeds agrees with a published one or does not.
 

@@ -5,33 +5,34 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from orthobench.analysis.selection import find_runs
-from orthobench.analysis.statistics import (
+from orthobench.analysis.inference import (
     ENOUGH_PAIRS,
     Comparison,
-    CurveEnd,
-    Median,
+    Standing,
+    adjusted,
     compare_paired,
     compare_unpaired,
-    curve_end,
-    holm,
-    median,
+    deciding_seeds,
+    standings,
 )
+from orthobench.analysis.pairing import Sides, by_key
+from orthobench.analysis.selection import find_runs
+from orthobench.analysis.statistics import CurveEnd, Median, curve_end, median
 from orthobench.analysis.variants import backends, settings_of
-from orthobench.errors import UsageError, counted
+from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
-from orthobench.settings.assignments import Conditions, describe, parse_conditions
+from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
 from orthobench.store.columns import metric_columns
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedRuns:
     """Runs, and the text that selects them."""
 
     text: str
@@ -52,10 +53,13 @@ class Contrast:
         counts: the number of runs by status, for each selection.
         medians: the median over finished and diverged runs, which count as the worst, for each selection.
         paired: whether the values are paired by seed.
+        p: the p value with Holm's adjustment for all contrasts of the comparison; None without a test.
+        standing: what the seeds show.
+        deciding: the number of seeds of each that would decide what too few seeds leave open; None if nothing is open.
     """
 
-    first: Selection
-    second: Selection
+    first: SelectedRuns
+    second: SelectedRuns
     settings: Differences
     environment: Differences
     metric: str
@@ -64,6 +68,36 @@ class Contrast:
     paired: bool
     result: Comparison | None
     caution: str
+    p: float | None = None
+    standing: Standing = Standing.FEW
+    deciding: int | None = None
+
+    @property
+    def second_is(self) -> str:
+        """Whether the second selection is "better" or "worse" in more pairs of runs; empty if it is neither."""
+        if self.result is None or self.result.first_lower == 0.5:
+            return ""
+        is_higher = self.result.first_lower > 0.5
+        return "worse" if is_higher == (self.first.runs[0].main_metric.goal == "min") else "better"
+
+    @property
+    def verdict(self) -> str:
+        """How the second selection stands next to the first, in words."""
+        match self.standing:
+            case Standing.APART:
+                return f"{self.second_is}, tested apart"
+            case Standing.CLEAR:
+                return f"clearly {self.second_is} in every seed"
+            case standing:
+                return str(standing)
+
+    @property
+    def reason(self) -> str:
+        """How many seeds would decide, if too few seeds leave it open."""
+        if self.deciding is None:
+            return ""
+        unpaired = ", not paired," if self.deciding >= ENOUGH_PAIRS and not self.paired else ""
+        return f"too few seeds for a test: {self.deciding} of each{unpaired} would do"
 
 
 def _select(
@@ -72,7 +106,7 @@ def _select(
     shared: Conditions,
     status_of: Callable[[Run], str],
     stored: Callable[..., list[Run]],
-) -> Selection:
+) -> SelectedRuns:
     """Return the run whose key begins with the text, or the runs that meet its conditions (`analysis.selection`).
 
     Args:
@@ -85,14 +119,14 @@ def _select(
     """
     if "=" not in text:
         try:
-            return Selection(text, [store.get(text)])
+            return SelectedRuns(text, [store.get(text)])
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
-    conditions = parse_conditions([*([describe(shared)] if shared else []), text])
+    conditions = parse_conditions([*([conditions_text(shared)] if shared else []), text])
     runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
-    return Selection(text, runs)
+    return SelectedRuns(text, runs)
 
 
 def check_count(selections: Sequence[str]) -> None:
@@ -130,7 +164,21 @@ def contrasts(
     first, *others = [_select(store, text, shared, status_of, stored) for text in selections]
     runs = {run.key: run for side in (first, *others) for run in side.runs}
     values = values_of(store, list(runs.values()), which)
-    return [contrast(first, other, (values, values), paired) for other in others]
+    return with_standings([contrast(first, other, (values, values), paired) for other in others], paired)
+
+
+def with_standings(contrasts: Sequence[Contrast], pairing: bool | None) -> list[Contrast]:
+    """Return the contrasts of one comparison with what the seeds show, adjusted for their number.
+
+    Args:
+        pairing: whether the user asked for pairs, or for none; the number of seeds that decide depends on it.
+    """
+    results = [each.result for each in contrasts]
+    needed = deciding_seeds(len(contrasts), paired=pairing is True)
+    return [
+        replace(each, p=p, standing=standing, deciding=needed if standing in (Standing.CLEAR, Standing.FEW) else None)
+        for each, p, standing in zip(contrasts, adjusted(results), standings(results), strict=True)
+    ]
 
 
 def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[str, float]:
@@ -169,7 +217,10 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
 
 
 def contrast(
-    first: Selection, second: Selection, values: tuple[Mapping[str, float], Mapping[str, float]], pairing: bool | None
+    first: SelectedRuns,
+    second: SelectedRuns,
+    values: tuple[Mapping[str, float], Mapping[str, float]],
+    pairing: bool | None,
 ) -> Contrast:
     """Compare two selections by their runs' metric.
 
@@ -184,12 +235,9 @@ def contrast(
         tasks = sorted({run.task for run in first.runs} & {run.task for run in second.runs})
         hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
         raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
-    sides = tuple(_by_seed(side, own) for side, own in zip((first, second), values, strict=True))
-    common = _common_seeds(first, second, sides, pairing)
-    if common:
-        result = compare_paired(*([side[seed][0] for seed in common] for side in sides))
-    else:
-        result = compare_unpaired(*(_all(side) for side in sides))
+    sides = Sides(_by_seed(first, values[0]), _by_seed(second, values[1]), (first.text, second.text))
+    pairs = sides.pairs(pairing)
+    result = compare_unpaired(*sides.samples) if pairs is None else compare_paired(*pairs)
     return Contrast(
         first,
         second,
@@ -197,38 +245,14 @@ def contrast(
         differences(*([_facts(run) for run in side.runs] for side in (first, second))),
         metrics.pop(),
         (_counts(first), _counts(second)),
-        (median(_all(sides[0])), median(_all(sides[1]))),
-        bool(common),
+        (median(sides.samples[0]), median(sides.samples[1])),
+        pairs is not None,
         result,
         "; ".join(_cautions(first, second)),
     )
 
 
-def _common_seeds(
-    first: Selection, second: Selection, sides: Sequence[Mapping[int, list[float]]], pairing: bool | None
-) -> list[int]:
-    """Return the seeds by which to pair the selections; without any, they are not paired.
-
-    Raises:
-        UsageError: the user asks for pairs, but a seed has several runs or fewer than two seeds are common.
-    """
-    if pairing is False:
-        return []
-    common = sorted(sides[0].keys() & sides[1].keys())
-    for selection, side in zip((first, second), sides, strict=True):
-        if repeated := [seed for seed, values in side.items() if len(values) > 1]:
-            if pairing:
-                raise UsageError(
-                    f"'{selection.text}' has several runs of seed {repeated[0]}, which cannot be paired: narrow it by "
-                    "key=value, or leave `paired` out"
-                )
-            return []
-    if pairing and len(common) < 2:
-        raise UsageError(f"the sides have {counted(len(common), 'common seed')}: pairs need two; leave `paired` out")
-    return common if pairing or len(common) >= ENOUGH_PAIRS else []
-
-
-def _cautions(first: Selection, second: Selection) -> list[str]:
+def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
@@ -240,19 +264,12 @@ def _cautions(first: Selection, second: Selection) -> list[str]:
     return cautions
 
 
-def _by_seed(selection: Selection, values: Mapping[str, float]) -> dict[int, list[float]]:
-    by_seed: dict[int, list[float]] = {}
-    for run in selection.runs:
-        if run.key in values:
-            by_seed.setdefault(run.seed, []).append(values[run.key])
-    return by_seed
+def _by_seed(selection: SelectedRuns, values: Mapping[str, float]) -> dict[int, list[float]]:
+    runs = by_key((run for run in selection.runs if run.key in values), lambda run: run.seed)
+    return {seed: [values[run.key] for run in own] for seed, own in runs.items()}
 
 
-def _all(side: Mapping[int, list[float]]) -> list[float]:
-    return [value for values in side.values() for value in values]
-
-
-def _counts(selection: Selection) -> dict[str, int]:
+def _counts(selection: SelectedRuns) -> dict[str, int]:
     return dict(Counter(str(run.status) for run in selection.runs))
 
 
@@ -268,15 +285,8 @@ def differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str
     """Return the values in either selection that are not the same in all runs, by name."""
     differing = {}
     for name in dict.fromkeys(name for run in (*first, *second) for name in run):
+        # By their text, because a setting can be a list, which has no hash.
         left, right = ({str(run.get(name)): run.get(name) for run in side} for side in (first, second))
         if len(left | right) > 1:
             differing[name] = [*left.values()], [*right.values()]
     return differing
-
-
-def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """Return the contrasts' p values, adjusted for their number by Holm's method."""
-    tested = [number for number, entry in enumerate(contrasts) if entry.result is not None]
-    values = holm([entry.result.p for entry in contrasts if entry.result is not None])
-    by_number = dict(zip(tested, values, strict=True))
-    return [by_number.get(number) for number in range(len(contrasts))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 from orthobench.analysis.compare import (
     Contrast,
     Differences,
-    Selection,
-    adjusted,
+    SelectedRuns,
     contrast,
     differences,
     values_of,
+    with_standings,
 )
+from orthobench.analysis.pairing import Sides, by_key, changed, single
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
 from orthobench.errors import UsageError
@@ -28,7 +28,7 @@ VERSIONS = ("task_version", "model_version")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedDatabase:
     """A database of the comparison.
 
     Attributes:
@@ -79,13 +79,13 @@ class DatabaseComparison:
     matches: list[Match]
     alone: tuple[list[Lone], list[Lone]]
 
-    def adjusted(self) -> list[float | None]:
-        """Return the matches' p values, adjusted for their number by Holm's method."""
-        return adjusted([match.contrast for match in self.matches])
-
 
 def compare_databases(
-    first: Side, second: Side, conditions: Conditions, which: ComparedValue = "end", paired: bool | None = None
+    first: ComparedDatabase,
+    second: ComparedDatabase,
+    conditions: Conditions,
+    which: ComparedValue = "end",
+    paired: bool | None = None,
 ) -> DatabaseComparison:
     """Compare the runs of two databases that have the same task, model and settings.
 
@@ -104,16 +104,14 @@ def compare_databases(
     labels = _labels([run for runs in selected for run in runs])
     groups = [_group(runs) for runs in selected]
     values = (values_of(first.store, selected[0], which), values_of(second.store, selected[1], which))
-    matches = []
-    for identity in groups[0]:
-        if identity not in groups[1]:
-            continue
-        left, right = (group[identity] for group in groups)
-        seeds = sorted({run.seed for run in left} & {run.seed for run in right})
-        keys = {run.key for run in left} & {run.key for run in right}
-        same = sum(_same(values[0].get(key), values[1].get(key)) for key in keys)
-        sides = (Selection(first.name, left), Selection(second.name, right))
-        matches.append(Match(labels[identity], seeds, same, contrast(*sides, values, paired)))
+    common = [identity for identity in groups[0] if identity in groups[1]]
+    pairs = [(groups[0][identity], groups[1][identity]) for identity in common]
+    selections = ((SelectedRuns(first.name, left), SelectedRuns(second.name, right)) for left, right in pairs)
+    tested = with_standings([contrast(*both, values, paired) for both in selections], paired)
+    matches = [
+        Match(labels[identity], _by_seed(left, right).common, _identical(left, right, values), each)
+        for identity, (left, right), each in zip(common, pairs, tested, strict=True)
+    ]
     alone = tuple(_alone(groups[at], groups[1 - at], labels) for at in (0, 1))
     return DatabaseComparison(matches, (alone[0], alone[1]))
 
@@ -122,7 +120,7 @@ Identity = tuple[str, str, tuple[tuple[str, str], ...]]
 """Task, model and settings without versions."""
 
 
-def _select(side: Side, conditions: Conditions) -> list[Run]:
+def _select(side: ComparedDatabase, conditions: Conditions) -> list[Run]:
     try:
         return select_runs(side.store.runs(), conditions, side.status_of)
     except NoMatchError:
@@ -130,6 +128,7 @@ def _select(side: Side, conditions: Conditions) -> list[Run]:
 
 
 def _identity(run: Run) -> Identity:
+    # As text, because a setting can be a list, which has no hash.
     settings = {name: text(value) for name, value in _without_versions(settings_of(run)).items()}
     return run.task, run.model, tuple(sorted(settings.items()))
 
@@ -156,22 +155,33 @@ def _labels(runs: Sequence[Run]) -> dict[Identity, str]:
     return labels
 
 
-def _same(first: float | None, second: float | None) -> bool:
-    """Return whether two runs have the same value, which is true for two diverged runs."""
-    return first is not None and second is not None and (first == second or (math.isnan(first) and math.isnan(second)))
+def _by_seed(first: Sequence[Run], second: Sequence[Run]) -> Sides[int, Run]:
+    return Sides(by_key(first, lambda run: run.seed), by_key(second, lambda run: run.seed))
+
+
+def _identical(
+    first: Sequence[Run], second: Sequence[Run], values: tuple[Mapping[str, float], Mapping[str, float]]
+) -> int:
+    """Return the number of runs that both databases have with the same value; two diverged runs have the same one."""
+    left, right = (
+        {run.key: own[run.key] for run in side if run.key in own}
+        for side, own in ((first, values[0]), (second, values[1]))
+    )
+    sides = single(left, right)
+    return len(sides.common) - len(changed(sides))
 
 
 def _alone(own: dict[Identity, list[Run]], other: dict[Identity, list[Run]], labels: dict[Identity, str]) -> list[Lone]:
     """Return the variants and the seeds that only the first database has."""
     alone = []
     for identity, runs in own.items():
-        seeds = {run.seed for run in runs} - {run.seed for run in other.get(identity, [])}
+        seeds = _by_seed(runs, other.get(identity, [])).only_first
         if not seeds:
             continue
         rivals = [rival for rival in other if rival[:2] == identity[:2] and rival not in own]
-        changed: Differences = {}
+        differing: Differences = {}
         if identity not in other and len(rivals) == 1:
             sides = (settings_of(runs[0]), settings_of(other[rivals[0]][0]))
-            changed = differences(*([_without_versions(side)] for side in sides))
-        alone.append(Lone(labels[identity], sorted(seeds), changed))
+            differing = differences(*([_without_versions(side)] for side in sides))
+        alone.append(Lone(labels[identity], seeds, differing))
     return alone

@@ -13,9 +13,8 @@ import pandas as pd
 
 from orthobench.analysis.logged import (
     NOTHING,
-    Integers,
     Logged,
-    Series,
+    SeriesName,
     Values,
     Vectors,
     metrics_by_variant,
@@ -27,14 +26,14 @@ from orthobench.metric import Metric
 from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
-from orthobench.store.columns import metric_columns, trace_columns
+from orthobench.store.columns import Integers, metric_columns, trace_columns
 
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class NearestExperiment:
     """The paper's experiment nearest to a variant, and the settings that differ, by name: the run's and the paper's."""
 
     experiment: Experiment
@@ -51,10 +50,11 @@ class VariantData(Variant):
         selection: the paper's rule for choosing among a run's evaluations.
     """
 
-    metrics: Mapping[Series, Logged]
+    metrics: Mapping[SeriesName, Logged]
     traces: Mapping[str, Vectors]
-    comparison: Comparison | None
+    comparison: NearestExperiment | None
     selection: str = "last"
+    # Not functools.cache, because a variant has no hash: its metrics are a mapping.
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def series(self, split: str, name: str) -> Logged:
@@ -121,6 +121,7 @@ class VariantData(Variant):
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
         if baseline is None or not self.ends:
             return None
+        # The next number, because an end that only equals the baseline is not better.
         return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
 
     @cached_property
@@ -208,7 +209,7 @@ def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condi
 
 
 def _condition(
-    runs: list[Run], metrics: Mapping[str, Mapping[Series, Logged]], traces: Mapping[str, Mapping[str, Vectors]]
+    runs: list[Run], metrics: Mapping[str, Mapping[SeriesName, Logged]], traces: Mapping[str, Mapping[str, Vectors]]
 ) -> Condition:
     members = [
         VariantData(own.label, own.runs, metrics[own.run.variant], traces[own.run.variant], _compare(own.run))
@@ -217,9 +218,10 @@ def _condition(
     return condition_of(runs, runs[0].condition, members)
 
 
-def _compare(run: Run) -> Comparison | None:
+def _compare(run: Run) -> NearestExperiment | None:
     settings = merged_settings(run.spec)
     candidates = [
-        Comparison(experiment, experiment.differences(settings)) for experiment in experiments(run.task, run.model)
+        NearestExperiment(experiment, experiment.differences(settings))
+        for experiment in experiments(run.task, run.model)
     ]
     return min(candidates, key=lambda candidate: len(candidate.differences), default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orthobench.analysis.logged import Logged, Vectors
+from orthobench.analysis.logged import Logged, Values, Vectors
 from orthobench.store import Run, Status
 
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
@@ -22,8 +22,6 @@ OUTCOMES = {
     Status.FINISHED: "without a finite value",
 }
 """Why a seed has no further value, by its run's status."""
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 STEPS, STEP_SIZE = 50, 0.1
 STARTS = ((0.0, 0.5), (-0.5, -0.5), (0.5, -0.75))
 
-Matrix = tuple[tuple[float, float], tuple[float, float]]
+TwoByTwo = tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class System:
     panel: str
     what: str
     feedback: bool
-    matrix: Matrix
+    matrix: TwoByTwo
 
 
 SYSTEMS = (

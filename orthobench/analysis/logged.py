@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthobench.store import Run
-from orthobench.store.columns import MetricColumns, TraceColumns
+from orthobench.store.columns import Integers, MetricColumns, TraceColumns
 
-Integers = NDArray[np.int64]
 Values = NDArray[np.float64]
-Series = tuple[str, str]
+SeriesName = tuple[str, str]
 """The split and the name of a metric."""
 
 
@@ -37,6 +36,7 @@ class Logged:
     def of(run: ArrayLike, iteration: ArrayLike, value: ArrayLike) -> Logged:
         """Return the values of rows in any order."""
         run, iteration, value = np.asarray(run, int), np.asarray(iteration, int), np.asarray(value, float)
+        # The run comes last, because lexsort sorts by its last key first.
         order = np.lexsort((iteration, run))
         runs, starts = np.unique(run[order], return_index=True)
         return Logged(runs, np.append(starts, len(run)), iteration[order], value[order])
@@ -82,6 +82,7 @@ class Vectors:
         """Return the vectors of rows of run, epoch, iteration and values, in any order."""
         run, epoch, iteration = np.array([row[:3] for row in rows], int).reshape(-1, 3).T
         order = np.lexsort((iteration, run))
+        # Not np.array, because it would join vectors of equal length into a matrix.
         values = np.fromiter((np.asarray(row[3], float) for row in rows), object, len(rows))
         return Vectors(run[order], epoch[order], iteration[order], values[order])
 
@@ -103,12 +104,12 @@ class Vectors:
         return slice(int(start), int(end))
 
 
-def metrics_by_variant(columns: MetricColumns, runs: Sequence[Run]) -> dict[str, dict[Series, Logged]]:
+def metrics_by_variant(columns: MetricColumns, runs: Sequence[Run]) -> dict[str, dict[SeriesName, Logged]]:
     """Return the values of each metric of each variant, by the variant's key."""
     keys, numbers = _variants(columns.run_of, runs)
     order = np.lexsort((columns.run_of, columns.name_of, columns.split_of, numbers))
     columns, numbers = columns.ordered(order), numbers[order]
-    logged: dict[str, dict[Series, Logged]] = {key: {} for key in keys}
+    logged: dict[str, dict[SeriesName, Logged]] = {key: {} for key in keys}
     for first, end in _stretches(numbers, columns.split_of, columns.name_of):
         bounds = columns.bounds[first : end + 1]
         rows = slice(bounds[0], bounds[-1])

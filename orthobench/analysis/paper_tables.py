@@ -9,9 +9,9 @@ from typing import Literal
 
 import pandas as pd
 
-from orthobench.analysis.aggregates import Aggregate, Target, aggregate, chance_level, reason, scaled
+from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate, agreement_reason, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Agreement, CurveEnd, Median, Summary, median, summarize
+from orthobench.analysis.statistics import FEWEST_SEEDS, Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import shell_command
 from orthobench.metric import Metric
@@ -28,7 +28,9 @@ class Tolerance:
     relative: float
     factor: float
 
-    def target(self, printed: Printed, values: Sequence[float], metric: Metric | None, is_scaled: bool) -> Target:
+    def target(
+        self, printed: Printed, values: Sequence[float], metric: Metric | None, is_scaled: bool
+    ) -> PublishedTarget:
         """Return a published number with its margin in the metric's unit.
 
         Args:
@@ -37,11 +39,11 @@ class Tolerance:
         value, error = printed.value or 0.0, printed.error or 0.0
         low, high = metric.bounds([value, *values]) if metric else (-math.inf, math.inf)
         if metric and metric.is_fraction:
-            return Target(value, self.of_fractions, error, low=-math.inf if is_scaled else low, high=high)
+            return PublishedTarget(value, self.of_fractions, error, low=-math.inf if is_scaled else low, high=high)
         if metric and metric.name in SPAN_DECADES and min([value, *values]) > 0:
-            return Target(value, self.factor, error, is_logarithmic=True, low=low)
+            return PublishedTarget(value, self.factor, error, is_logarithmic=True, low=low)
         margin = self.relative * abs(value) or self.relative
-        return Target(value, margin, error, low=low, high=high)
+        return PublishedTarget(value, margin, error, low=low, high=high)
 
     def __str__(self) -> str:
         return (
@@ -107,7 +109,7 @@ class Cell:
     by_validation: Summary | None = None
     aggregation: Aggregation = NOTHING_STATED
     limit: Limit = ""
-    target: Target | None = None
+    target: PublishedTarget | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -183,7 +185,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table; `cells` by the label of their column."""
 
     label: str
@@ -200,7 +202,7 @@ class PaperTable:
     paper: Paper
     artifact: Artifact
     columns: list[Column]
-    rows: list[Row]
+    rows: list[TableRow]
 
     @property
     def cells(self) -> list[Cell]:
@@ -209,7 +211,7 @@ class PaperTable:
 
 def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
     """Build the table of an artifact; `measured` has the variants of the experiments with runs, by identity."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, TableRow] = {}
     for experiment in paper.experiments_in(artifact.name):
         for printed in experiment.printed_in(artifact.name):
             column = next((column for column in artifact.columns if column.holds(experiment, printed)), None)
@@ -220,7 +222,7 @@ def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Variant
             before: Mapping[str, Cell] = row.cells if row else {}
             notes = dict.fromkeys((*(row.notes if row else ()), *experiment.notes))
             label, model = experiment.label, experiment.model
-            rows[label] = Row(label, model, experiment.parameters, {**before, column.label: cell}, tuple(notes))
+            rows[label] = TableRow(label, model, experiment.parameters, {**before, column.label: cell}, tuple(notes))
     for other in paper.elsewhere:
         if other.artifact == artifact.name:
             cells = {
@@ -237,27 +239,30 @@ def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Variant
                 if (printed.metric, printed.split) == (column.metric, column.split)
                 and (not printed.column or printed.column == column.label)
             }
-            rows[other.label] = Row(other.label, "", "", cells, (other.reason,))
+            rows[other.label] = TableRow(other.label, "", "", cells, (other.reason,))
     printed_order = {label: number for number, label in enumerate(artifact.rows)}
     ordered = sorted(rows.values(), key=lambda row: printed_order.get(row.label, len(printed_order)))
     return PaperTable(paper, artifact, artifact.columns, ordered)
 
 
-def fill_command(artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = ()) -> str:
+def fill_command(
+    artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = (), seeds: int = FEWEST_SEEDS
+) -> str:
     """Return the command that runs the models of these experiments in a table or figure; empty without experiments.
 
     Args:
         among: all experiments of the table or figure, if they are known; a command for all models names none.
+        seeds: the fewest seeds; as many as the paper has go before fewer.
     """
     if not wanted:
         return ""
     kind, _, number = artifact.name.partition(" ")
     option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
-    seeds = max(3, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
+    most = max(seeds, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
     models = dict.fromkeys(experiment.model for experiment in wanted)
     is_whole = models.keys() >= {experiment.model for experiment in among} and bool(among)
     named = [] if is_whole else ["--models", ",".join(models)]
-    return shell_command("reproduce", wanted[0].paper, option, name, *named, "--seeds", seeds)
+    return shell_command("reproduce", wanted[0].paper, option, name, *named, "--seeds", most)
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
@@ -309,6 +314,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         timed = of_one_machine(variant.finished)
         if not timed:
             return Cell(printed, experiment, None, "not measured", command, UNTIMED, aggregation=how)
+        # A new cache, because the old one holds the curves of all runs.
         variant = replace(variant, runs=timed, cache={})
     chance = _chance(how, printed, variant)
 
@@ -334,7 +340,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     elif printed.value is not None:
         is_end = how.selection in ("last", "curve") and not how.scaled
         ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
-        why = reason(everything, measured, agreement, how, printed.number, target)
+        why = agreement_reason(everything, measured, agreement, how, printed.number, target)
         why += f"; {_within(target, everything, list(ends.values()))}"
     cell = Cell(
         printed,
@@ -367,7 +373,7 @@ def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> 
     return UNPUBLISHED if experiment.own_settings else agreement
 
 
-def _limit(target: Target, metric: Metric | None, baseline: float | None) -> Limit:
+def _limit(target: PublishedTarget, metric: Metric | None, baseline: float | None) -> Limit:
     """Return whether a published number is as good as perfect, or hardly better than the best one without memory.
 
     Hardly better: less than a tenth of the way to a perfect score, or so near that a measured baseline would agree.
@@ -385,7 +391,7 @@ def _limit(target: Target, metric: Metric | None, baseline: float | None) -> Lim
     return "at the baseline" if is_no_better else ""
 
 
-def _is_near(target: Target, value: float | None) -> bool:
+def _is_near(target: PublishedTarget, value: float | None) -> bool:
     """Return whether a value is within the tolerance of a published number."""
     return value is not None and (value > 0 or not target.is_logarithmic) and abs(target.units(value)) <= 1
 
@@ -405,7 +411,7 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
     return [everything[run.id] for run in sorted(variant.runs, key=lambda run: run.seed) if run.id in everything]
 
 
-def _within(target: Target, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
+def _within(target: PublishedTarget, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
     """Describe how many seeds are within the tolerance, and which share of the ends' tests is outside."""
     text = f"{sum(_is_near(target, value) for value in everything)} of {len(everything)} seeds within the tolerance"
     tests = [not _is_near(target, test) for end in ends for test in end.tests]

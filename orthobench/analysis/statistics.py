@@ -1,4 +1,4 @@
-"""Statistics of curves and seeds: ends, summaries, agreement with a number, and tests between samples."""
+"""Statistics of curves and seeds: ends, summaries, agreement with a number, and shares of seeds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,6 +82,7 @@ def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
         sign: makes lower values better, as `Metric.sign` does: 1 if the goal is "min", -1 if it is "max".
     """
     reached = [sign * end.value <= sign * limit for end in ends]
+    # Negated, because a test that is NaN counts as worse.
     beyond = [not sign * test <= sign * limit for end in ends for test in end.tests]
     return Side(sum(reached), len(ends), sum(beyond) / len(beyond) if beyond else math.nan)
 
@@ -118,6 +118,7 @@ def summarize(values: Sequence[float], bounds: tuple[float, float] = (-math.inf,
     n = len(finite)
     if n == 0:
         return None
+    # An exact sum, because the order in which the runs come must not matter.
     mean = math.fsum(finite) / n
     if n == 1:
         return Summary(1, mean)
@@ -162,7 +163,7 @@ def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     Raises:
         ValueError: a value is NaN.
     """
-    _refuse_nan(values)
+    refuse_nan(values)
     n = len(values)
     if n == 0:
         return None
@@ -177,7 +178,7 @@ def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
     if np.ptp(data) == 0:
         return Median(n, value, value, value)
-    medians = np.concatenate([np.median(data[rows], axis=1) for rows in _parts(_resamples(n))])
+    medians = np.concatenate([np.median(data[rows], axis=1) for rows in in_parts(_resamples(n))])
     bounds = (float(np.percentile(medians, 100 * part)) for part in (level / 2, 1 - level / 2))
     low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
     return Median(n, value, low, high)
@@ -189,25 +190,19 @@ def _resamples(n: int) -> np.ndarray:
     import numpy as np
 
     draw, rows = np.random.default_rng(0), np.empty((DRAWS, n), np.min_scalar_type(n))
-    for part in _parts(rows):
+    for part in in_parts(rows):
         part[:] = draw.integers(0, n, part.shape)
     return rows
 
 
-@cache
-def _permutations(total: int) -> np.ndarray:
-    """Return `DRAWS` random permutations of the indices of `total` values `[DRAWS, total]`."""
-    import numpy as np
-
-    draw, rows = np.random.default_rng(0), np.empty((DRAWS, total), np.min_scalar_type(total))
-    for row in rows:
-        row[:] = draw.permutation(total)
-    return rows
+def draws_at_once(values: int) -> int:
+    """Return the number of draws of this many values to hold at once; it does not change the result."""
+    return max(1, VALUES_AT_ONCE // values)
 
 
-def _parts(rows: np.ndarray) -> list[np.ndarray]:
+def in_parts(rows: np.ndarray) -> list[np.ndarray]:
     """Return the rows of a matrix in views of at most `VALUES_AT_ONCE` values, or of one row."""
-    count = _batch(rows.shape[1])
+    count = draws_at_once(rows.shape[1])
     return [rows[start : start + count] for start in range(0, len(rows), count)]
 
 
@@ -224,7 +219,7 @@ def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple
     Raises:
         ValueError: a value is NaN.
     """
-    _refuse_nan(values)
+    refuse_nan(values)
     ordered, n = sorted(values, key=lambda value: sign * value), len(values)
 
     def at(probability: float) -> float:
@@ -233,6 +228,8 @@ def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple
     low, high = sorted((at(level / 2), at(1 - level / 2)))
     return low, high
 
+
+Variance = TypeVar("Variance", float, "np.ndarray")
 
 Agreement = Literal["agrees", "differs", "within the spread", "outside the spread", "undecided", "too wide to say"]
 FEWEST_SEEDS = 3
@@ -270,7 +267,7 @@ def equivalence(
     Raises:
         ValueError: a value is NaN.
     """
-    _refuse_nan(values)
+    refuse_nan(values)
     half_width = _half_width([value for value in values if math.isfinite(value)], error, runs)
     if half_width is None:
         return Equivalence("undecided", None, None)
@@ -281,7 +278,7 @@ def equivalence(
         return Equivalence("undecided", low, high)
     if runs == 1:
         return Equivalence("within the spread" if low <= target <= high else "outside the spread", low, high)
-    return Equivalence(within(low, high, target, margin), low, high)
+    return Equivalence(agreement_within(low, high, target, margin), low, high)
 
 
 def _half_width(values: Sequence[float], error: float, runs: int | None) -> float | None:
@@ -297,12 +294,25 @@ def _half_width(values: Sequence[float], error: float, runs: int | None) -> floa
     if own + printed == 0:
         return 0.0
     # Without a known number of runs, the published error counts as exact, because its degrees of freedom are unknown.
-    lost = own**2 / (n - 1) + (printed**2 / (runs - 1) if runs and runs > 1 else 0.0)
-    freedom = (own + printed) ** 2 / lost if lost else math.inf
+    freedom = welch_freedom([own, printed], [n, runs if runs and runs > 1 else math.inf])
     return float(stdtrit(freedom, 1 - LEVEL)) * math.sqrt(own + printed)
 
 
-def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
+def welch_freedom(shares: Sequence[Variance], sizes: Sequence[float]) -> Any:
+    """Return Welch and Satterthwaite's degrees of freedom of a difference of means.
+
+    Args:
+        shares: each sample's variance divided by its size, as numbers or as arrays for many pairs of samples; not all
+            are 0.
+        sizes: the samples' sizes; infinity for a variance that is known exactly.
+    """
+    whole: Variance = sum(shares[1:], shares[0])
+    # Only ratios are squared, because squares of small numbers underflow to zero.
+    lost = sum((share / whole) ** 2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
+    return math.inf if isinstance(lost, float) and lost == 0 else 1 / lost
+
+
+def agreement_within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
     """Return whether an interval is within a target's margin ("agrees") or outside it ("differs")."""
     if low is None or high is None:
         return "undecided"
@@ -361,10 +371,12 @@ def share_of_seeds(holds: Iterable[bool]) -> Share:
     return Share(sum(each) / max(1, len(each)), len(each), "seed", len(each))
 
 
-Seed = TypeVar("Seed")
+SeedValue = TypeVar("SeedValue")
 
 
-def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[[Seed, Seed], float | None]) -> Share:
+def share_of_pairs(
+    own: Sequence[SeedValue], others: Sequence[SeedValue], score: Callable[[SeedValue, SeedValue], float | None]
+) -> Share:
     """Return the mean score of all pairs of seeds, one from each model; 0 without pairs.
 
     Args:
@@ -388,175 +400,6 @@ def lower(value: float, other: float) -> float:
     return float(value < other)
 
 
-TOO_FEW = 5
-"""The number of values per sample below which a comparison is called weak."""
-ENOUGH_PAIRS = 6
-"""The fewest pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A comparison of two samples: a rank test, the difference of means, and how often the first is lower.
-
-    Attributes:
-        difference: the first mean minus the second, over finite values; None if a sample has none.
-        smallest_p: the smallest p that samples of these sizes can give.
-        first_lower: the share of pairs in which the first sample's value is lower; a tie counts half.
-    """
-
-    n: tuple[int, int]
-    difference: Summary | None
-    test: str
-    p: float
-    smallest_p: float
-    first_lower: float
-
-    @property
-    def words(self) -> str:
-        """A warning about few seeds; empty if there are enough."""
-        if self.smallest_p > LEVEL:
-            few = f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
-            return f"{few}; give {ENOUGH_PAIRS} seeds"
-        return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
-
-
-def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Compare pairs by the sign-flip permutation test of their signed ranks; None for fewer than two.
-
-    A run without a value counts as infinity with the worse sign; two such runs are a tie.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
-    _refuse_nan((*first, *second))
-    pairs = list(zip(first, second, strict=True))
-    n = len(pairs)
-    if n < 2:
-        return None
-    import numpy as np
-    from scipy.stats import permutation_test, rankdata
-
-    differences = np.array([0.0 if left == right else left - right for left, right in pairs])
-    signed_ranks = np.sign(differences) * rankdata(abs(differences))
-    exact = 2**n <= DRAWS
-    tested = permutation_test(
-        (signed_ranks,), np.mean, permutation_type="samples", n_resamples=DRAWS, batch=_batch(n), vectorized=True, rng=0
-    )
-    name = f"paired sign-flip permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
-    smallest = 2.0 ** (1 - n) if exact else 2 / (DRAWS + 1)
-    lower = float(np.mean((differences < 0) + (differences == 0) / 2))
-    return Comparison((n, n), summarize(differences.tolist()), name, float(tested.pvalue), smallest, lower)
-
-
-def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Compare independent samples by the permutation test of their ranks; None if one has fewer than two values.
-
-    A run without a value counts as infinity with the worse sign.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
-    _refuse_nan((*first, *second))
-    n, m = len(first), len(second)
-    if min(n, m) < 2:
-        return None
-
-    splits = math.comb(n + m, n)
-    exact = splits <= DRAWS
-    ranks = _ranks((*first, *second))
-    p = _exact_p(ranks, n) if exact else _drawn_p(ranks, n)
-    name = f"permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
-    smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)
-    return Comparison((n, m), _welch(first, second), name, p, smallest, _share_below(first, second))
-
-
-def _share_below(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the share of all pairs in which the first value is lower; a tie counts half. No pairs are formed."""
-    import numpy as np
-
-    ordered = np.sort(second)
-    from_equal, from_higher = (np.searchsorted(ordered, first, side=side) for side in ("left", "right"))
-    wins = (len(second) - from_higher) + (from_higher - from_equal) / 2
-    return float(wins.sum() / (len(first) * len(second)))
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    """Return the rank of each value, counted from 1; equal values share the mean of their ranks."""
-    import numpy as np
-
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    return ranks
-
-
-def _exact_p(ranks: np.ndarray, n: int) -> float:
-    """Return the two-sided p of the first n ranks' sum among the sums of all choices of n ranks."""
-    sums = ranks[_choices(len(ranks), n)].sum(axis=1)  # exact, because ranks are multiples of 1/2
-    observed = ranks[:n].sum()
-    return min(1.0, 2 * float(min((sums <= observed).mean(), (sums >= observed).mean())))
-
-
-def _drawn_p(ranks: np.ndarray, n: int) -> float:
-    """Return the two-sided p of the first n ranks' sum among the sums of `DRAWS` random splits and its own.
-
-    It is the p of SciPy's `permutation_test`, which takes longer to import than all the rest of a comparison.
-    """
-    import numpy as np
-
-    sums = np.concatenate([ranks[rows[:, :n]].sum(axis=1) for rows in _parts(_permutations(len(ranks)))])
-    observed = ranks[:n].sum()
-    extreme = min(np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed))
-    return min(1.0, 2 * (extreme + 1) / (DRAWS + 1))
-
-
-def _batch(values: int) -> int:
-    """Return the number of draws of this many values to hold at once; it does not change the result."""
-    return max(1, VALUES_AT_ONCE // values)
-
-
-@cache
-def _choices(total: int, n: int) -> np.ndarray:
-    """Return the indices of every choice of n from `total` values `[choices, n]`."""
-    import numpy as np
-
-    return np.array(list(combinations(range(total), n)))
-
-
-def _welch(first: Sequence[float], second: Sequence[float]) -> Summary | None:
-    """Return the difference of the means of the finite values, with Welch's 95 % interval."""
-    sides = [[value for value in side if math.isfinite(value)] for side in (first, second)]
-    sizes = [len(side) for side in sides]
-    if min(sizes) == 0:
-        return None
-    difference = statistics.fmean(sides[0]) - statistics.fmean(sides[1])
-    if min(sizes) == 1:
-        return Summary(sum(sizes), difference, None)
-    from scipy.special import stdtrit
-
-    errors = [statistics.variance(side) / len(side) for side in sides]
-    if sum(errors) == 0:
-        return Summary(sum(sizes), difference, 0.0)
-    freedom = sum(errors) ** 2 / sum(error**2 / (size - 1) for error, size in zip(errors, sizes, strict=True))
-    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(sum(errors))
-    return Summary(sum(sizes), difference, half)
-
-
-def _refuse_nan(values: Sequence[float]) -> None:
+def refuse_nan(values: Sequence[float]) -> None:
     if any(map(math.isnan, values)):
         raise ValueError("a value is NaN: it has no rank; a run that diverged is infinity")
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p values with Holm's adjustment for the number of tests (Holm, 1979)."""
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
-
-
-def apart_from_first(samples: Sequence[Sequence[float]]) -> list[bool]:
-    """Return for each sample but the first whether the test of ranks, with Holm's adjustment, separates the two."""
-    tests = [compare_unpaired(samples[0], other) for other in samples[1:]]
-    return [p < LEVEL for p in holm([1.0 if test is None else test.p for test in tests])]

@@ -81,6 +81,7 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports nam
     def __getattr__(name: str) -> Any:
         for module, names in NAMES.items():
             if name in names:
+                # Kept, because Python asks this function only for names that the module lacks.
                 value = globals()[name] = getattr(import_module(f"orthobench.{module}"), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

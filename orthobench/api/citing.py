@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.papers.citations import keys_of, references
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orthobench.diagnosis import Diagnosis, examine
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.system.location import Place
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from orthobench.display.display import Display
 from orthobench.gate.check import CheckResult, check_baseline
 from orthobench.options.arguments import A_COUNT
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.system.location import Place
 

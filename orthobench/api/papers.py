@@ -13,7 +13,7 @@ from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
-from orthobench.options.check import A_MAPPING, checked
+from orthobench.options.checked import A_MAPPING, checked
 from orthobench.options.run_options import RunOptions
 from orthobench.papers import Artifact, Paper, Study, find_paper, find_study, papers
 from orthobench.planning.listed import runs_in
@@ -22,7 +22,7 @@ from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.reporting import write_study
 from orthobench.session.session import SweepResult, open_session
-from orthobench.session.study import train_study
+from orthobench.session.study_session import train_study
 from orthobench.store import Run, open_store
 from orthobench.store.open import DatabaseNotFoundError
 from orthobench.store.sqlite import named_or_default
@@ -92,6 +92,7 @@ def reproduce_file(
     catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
     device = pick_device(options.device).type
     runs = runs_in(path, catalog, partial(_records, location), device)
+    # Repeated, because these results may have settled the best trial, for which a later entry waits.
     while True:
         result = train(runs, location, options, dry_run, display)
         planned = {run.key for run in result.plan.runs}

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from orthobench.analysis.compare import Contrast, contrasts
 from orthobench.api.results import Results
 from orthobench.options.arguments import ComparedValue, ReportFormat, is_image, location
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.reporting import Scope, write_report
 from orthobench.settings.assignments import read_conditions
 from orthobench.spec.index import index

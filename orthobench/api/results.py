@@ -14,7 +14,7 @@ from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import group
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.options.arguments import LoggedSplit, listed
-from orthobench.options.check import A_LABEL, checked
+from orthobench.options.checked import A_LABEL, checked
 from orthobench.reporting.figures.figures import against_cost, gradient_norms, learning_curves, orthogonality
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import Styles
@@ -22,7 +22,7 @@ from orthobench.reporting.page.pages import full_title
 from orthobench.reporting.tables.paper_table import paper_table
 from orthobench.settings import merged_settings
 from orthobench.settings.assignments import NoMatchError, read_conditions
-from orthobench.sinks.export import Exported, export
+from orthobench.sinks.export_runs import ExportedRuns, export
 from orthobench.sinks.targets import parse_target
 from orthobench.spec.index import index
 from orthobench.store import Run, Status, Weights, open_store
@@ -33,8 +33,8 @@ from orthobench.store.test_lengths import read_by_length
 from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints
 from orthobench.training.settled import status_in
-from orthobench.weights.files import KINDS
-from orthobench.weights.files import remove as remove_weights
+from orthobench.weights.weights_files import WEIGHTS_KINDS
+from orthobench.weights.weights_files import remove as remove_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,8 +71,8 @@ RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
     "environment": lambda run: run.environment.facts,
 }
 """The columns of a table of runs, with their values."""
-Split = Literal["test", "valid", "train"]
-Axis = Literal["epoch", "iteration"]
+CurveSplit = Literal["test", "valid", "train"]
+CurveAxis = Literal["epoch", "iteration"]
 Cost = Literal["parameters", "seconds"]
 Score = Literal["step", "inside", "jacobian"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
@@ -330,6 +330,7 @@ class Results:
         with ExitStack() as locks:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
+            # After all locks, because a run that still trains could store results that the copy then lacks.
             if file is not None:
                 copy = back_up_alongside(file)
             for number, key in keys.items():
@@ -340,7 +341,7 @@ class Results:
         return copy
 
     @checked(runs=SOME_RUNS)
-    def export(self, to: str, runs: Runs = None) -> Exported:
+    def export(self, to: str, runs: Runs = None) -> ExportedRuns:
         """Send runs to TensorBoard, MLflow or Weights & Biases; a second export creates no duplicates.
 
         Args:
@@ -368,8 +369,8 @@ class Results:
             UsageError: a condition or a kind is unknown.
         """
         for kind in kinds or ():
-            if kind not in KINDS:
-                raise unknown("kind of weights", kind, KINDS)
+            if kind not in WEIGHTS_KINDS:
+                raise unknown("kind of weights", kind, WEIGHTS_KINDS)
         try:
             conditions = read_conditions(where)
             runs = select_runs(self.store.runs(brief=True), conditions, status_in(self.store, self.db))
@@ -413,14 +414,14 @@ class Results:
         """
         return paper_table(self.store, paper, name, index()["variants"])
 
-    @checked(metric=(str, "the name of a metric"), split=Split, x=Axis)
+    @checked(metric=(str, "the name of a metric"), split=CurveSplit, x=CurveAxis)
     def plot_curves(
         self,
         where: Sequence[str] = (),
         *,
         metric: str = "",
-        split: Split = "test",
-        x: Axis = "epoch",
+        split: CurveSplit = "test",
+        x: CurveAxis = "epoch",
         **conditions: Any,
     ) -> go.Figure:
         """Draw the learning curves of models: the median over seeds, in a band from the lowest to the highest seed.

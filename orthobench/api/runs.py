@@ -9,7 +9,7 @@ from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import OPTIONS, RunOptions, names_of
 from orthobench.plugins import Catalog

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
-from orthobench.reporting.web.serve import Page, Server
+from orthobench.reporting.web.serve import Page, PageServer
 from orthobench.settings.assignments import read_conditions
 from orthobench.spec.index import index
 from orthobench.store import Status
-from orthobench.store.merge import reading
+from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location, Place
@@ -55,7 +55,7 @@ def publish(
     keys = index()["variants"]
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
-        with reading(location) as store:
+        with opened_unchanged(location) as store:
             scope = Scope(read_conditions(where, **conditions), status_of=status_in(store, location))
             pages.append(SitePage(name, *build_page(store, scope, keys)))
     return write_site(Path(folder), pages)
@@ -65,7 +65,7 @@ def publish(
 @contextmanager
 def serve(
     db: Place | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
-) -> Iterator[Server]:
+) -> Iterator[PageServer]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
     If there is no database yet, the page says so until a run creates it. While a sweep trains, the page shows its
@@ -73,7 +73,7 @@ def serve(
 
     Args:
         db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
-        port: 0 for any free port; `Server.address` is the address of the page.
+        port: 0 for any free port; `PageServer.address` is the address of the page.
         where: restrict to runs that meet these conditions, such as ["n=170"].
         conditions: further conditions by name, such as `task="adding"`.
 
@@ -105,6 +105,6 @@ def serve(
             scope = Scope(chosen, status_of=status_in(opened[0], db))
             return build_page(opened[0], scope, keys, sweeps=sweeps, kept=kept)[0]
 
-        with Server(Page(page, newest), port) as server:
+        with PageServer(Page(page, newest), port) as server:
             server.page.current()
             yield server

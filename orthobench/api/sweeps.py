@@ -12,11 +12,11 @@ from orthobench.api.runs import merge
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import A_COUNT, Preset
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
-from orthobench.planning.grid import Axis, read_grid
+from orthobench.planning.grid import GridAxis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
 from orthobench.planning.search import Search, Tuning, TuningResult
@@ -30,8 +30,8 @@ from orthobench.system.location import Place
 log = logging.getLogger(__name__)
 
 Models = str | type | Sequence[str | type]
-Values = str | Sequence[Any]
-Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
+AxisValues = str | Sequence[Any]
+Grid = Mapping[str, AxisValues] | Mapping[str | tuple[str, ...], AxisValues]
 """Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
 
 A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`.
@@ -221,7 +221,7 @@ def _grid_runs(
     task: str,
     models: Sequence[str | type],
     overrides: Mapping[str, Any],
-    axes: Sequence[Axis],
+    axes: Sequence[GridAxis],
     seeds: Sequence[int],
     preset: Preset,
     parameters: int | str | None,

@@ -12,7 +12,7 @@ from orthobench.api.results import A_RUN, Results, one_run
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
 from orthobench.options.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.plugins import Catalog
 from orthobench.store import Run
@@ -20,8 +20,8 @@ from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Place, from_home
 from orthobench.trained.evaluate import EvaluationResult, stored_metrics
 from orthobench.trained.evaluate import evaluate as measure
-from orthobench.trained.export import Exported
-from orthobench.trained.export import export as write
+from orthobench.trained.export_model import Exported
+from orthobench.trained.export_model import export as write
 from orthobench.trained.load import TrainedModel, is_file, load_file, load_run
 from orthobench.training.device import pick_device
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
+from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
 from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Setup, timing
@@ -21,8 +21,8 @@ from orthobench.recurrence.timing import (
     PROJECTION,
     READOUT,
     WEIGHT_GRADIENT,
-    part,
     record_times,
+    timed,
 )
 
 COMPUTING_W, OPTIMISER, REST, WHOLE = "computing W", "optimiser", "rest", "whole step"
@@ -38,7 +38,7 @@ class TimedStep:
 
     def __init__(self, shape: Shape) -> None:
         device = torch.device("cpu")
-        network = (LSTM if shape.cell == "lstm" else ScoRNN)(shape, device, "cpu")
+        network = (LSTMNetwork if shape.cell == "lstm" else ScoRNNNetwork)(shape, device, "cpu")
         self.step = TrainingStep(network)
         self.steps: list[dict[str, float]] = []
 
@@ -51,9 +51,9 @@ class TimedStep:
 
     def _run(self) -> None:
         network = self.step.network
-        if isinstance(network, ScoRNN):
+        if isinstance(network, ScoRNNNetwork):
             make = network.recurrent_weight
-            with part(COMPUTING_W):
+            with timed(COMPUTING_W):
                 weight = make(network.parameter)
             leaf = weight.detach().requires_grad_()
             network.recurrent_weight = lambda parameter: leaf
@@ -61,11 +61,11 @@ class TimedStep:
                 self.step.gradients()
             finally:
                 network.recurrent_weight = make
-            with part(COMPUTING_W):
+            with timed(COMPUTING_W):
                 weight.backward(leaf.grad)
         else:
             self.step.gradients()
-        with part(OPTIMISER):
+        with timed(OPTIMISER):
             self.step.optimizer.step()
 
 
@@ -90,6 +90,7 @@ def _breakdown(shape: Shape, setup: Setup) -> dict[str, Any]:
     peak, step = MultiplyAdd(setup.quick), TimedStep(shape)
     setup.tell(f"{shape.name}: {PEAK}, {', '.join(PARTS)}")
     timed = interleave({PEAK: peak, WHOLE: step}, setup.rounds, setup.clock, setup.shortest)
+    # Not the first two, because they are trials of `interleave`, with fresh memory.
     counted = sorted(step.steps[2:] or step.steps, key=lambda seconds: seconds[WHOLE])
     faster = counted[: (len(counted) + 1) // 2]
     peak_rate = peak.gflop / summarise(timed[PEAK]).seconds

@@ -17,7 +17,7 @@ from orthobench.recurrence.plain_tensors import is_on_gpu
 
 StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
 """The parameter's initial value, and the map from the parameter to W `[n, n]`."""
-Constraint = Callable[[int, Generator, torch.device], StartAndMap]
+Parametrisation = Callable[[int, Generator, torch.device], StartAndMap]
 
 
 def free(n: int, generator: Generator, device: torch.device) -> StartAndMap:
@@ -50,7 +50,7 @@ def _rotations(n: int, generator: Generator, device: torch.device) -> Tensor:
     return block_rotation_entries(s, n).float().to(device)
 
 
-CONSTRAINTS: dict[str, Constraint] = {
+CONSTRAINTS: dict[str, Parametrisation] = {
     "Cayley": cayley,
     "exponential": matrix_exponential,
     "spectral radius": unit_radius,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.nn.functional import linear, mse_loss
 
-from orthobench.bench.constraints import Constraint, cayley
+from orthobench.bench.constraints import Parametrisation, cayley
 from orthobench.bench.shapes import Shape
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, reading, recurrence, use_backend
 from orthobench.training.graph import WARM_UP, CudaRecorder, StepGraph
@@ -59,12 +59,12 @@ class Network(nn.Module):
             return linear(states, *output_map) if self.linear else read(states)
 
 
-class ScoRNN(Network):
+class ScoRNNNetwork(Network):
     linear = False
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(
-        self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Constraint = cayley
+        self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Parametrisation = cayley
     ) -> None:
         super().__init__(shape, device, backend)
         self.input_weight = self.uniform(shape.hidden, shape.inputs)
@@ -79,7 +79,7 @@ class ScoRNN(Network):
         return final if self.last else outputs
 
 
-class EagerScoRNN(ScoRNN):
+class EagerScoRNN(ScoRNNNetwork):
     """The fastest plain loop: one projection of all inputs, unbound because indexing costs T times T, and one W^T."""
 
     linear = True
@@ -95,7 +95,7 @@ class EagerScoRNN(ScoRNN):
         return h if self.last else torch.stack(states)
 
 
-class LSTM(Network):
+class LSTMNetwork(Network):
     gates = 4
     linear = False
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
@@ -112,7 +112,7 @@ class LSTM(Network):
         return final if self.last else outputs
 
 
-class EagerLSTM(LSTM):
+class EagerLSTM(LSTMNetwork):
     linear = True
     cross_entropy = staticmethod(torch_cross_entropy)
 
@@ -232,7 +232,7 @@ def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[]
     Each is a function that returns the step, or raises a ValueError or RuntimeError with the reason why it cannot.
     """
     backends = ("reference", "cuda" if device.type == "cuda" else "cpu")
-    network, eager = (LSTM, EagerLSTM) if shape.cell == "lstm" else (ScoRNN, EagerScoRNN)
+    network, eager = (LSTMNetwork, EagerLSTM) if shape.cell == "lstm" else (ScoRNNNetwork, EagerScoRNN)
 
     def by_backend(backend: str) -> TrainingStep:
         size = network.gates * shape.hidden

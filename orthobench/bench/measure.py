@@ -54,7 +54,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TimeSummary:
     """Median seconds of a step over n samples, and their range as a share of it."""
 
     seconds: float
@@ -97,11 +97,11 @@ def interleave(
     return samples
 
 
-def summarise(samples: Sequence[Sample]) -> Summary:
+def summarise(samples: Sequence[Sample]) -> TimeSummary:
     """Summarise the samples that other processes hardly disturbed, or all samples if these are too few."""
     quiet = _quiet([(sample.seconds, sample.foreign) for sample in samples])
     median = statistics.median(quiet)
-    return Summary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
+    return TimeSummary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
 
 
 def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
@@ -109,6 +109,7 @@ def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
 
     Dividing within rounds matters because the machine's speed may change between them.
     """
+    # Not strict, because a slow implementation has fewer samples.
     pairs = list(zip(samples, others, strict=False))
     return statistics.median(_quiet([(a.seconds / b.seconds, max(a.foreign, b.foreign)) for a, b in pairs]))
 

@@ -38,6 +38,7 @@ def _measure(shape: Shape, implementation: str) -> int | None:
     step = implementations(shape, device)[implementation]()
     before = _kilobytes("VmRSS")
     try:
+        # The peak is reset, because it would be that of loading the libraries.
         _CLEAR.write_text("5")
     except OSError:
         return None

@@ -27,7 +27,7 @@ MEASURE = "scornn"
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedTime:
     """A row of table 3: minutes per epoch on a Core i5-7400 with a GTX 1080."""
 
     model: str
@@ -36,20 +36,20 @@ class Printed:
 
 
 TABLE_3 = (
-    Printed("rnn", 116, 2.3),
-    Printed("scornn", 170, 5.3),
-    Printed("urnn", 512, 8.2),
-    Printed("full_urnn", 116, 10.8),
-    Printed("lstm", 128, 5.0),
-    Printed("scornn", 360, 7.4),
-    Printed("urnn", 2170, 50.1),
-    Printed("rnn", 360, 2.3),
-    Printed("scornn", 512, 11.2),
-    Printed("full_urnn", 360, 25.8),
-    Printed("rnn", 512, 2.4),
-    Printed("lstm", 256, 5.2),
-    Printed("full_urnn", 512, 27.9),
-    Printed("lstm", 512, 5.6),
+    PrintedTime("rnn", 116, 2.3),
+    PrintedTime("scornn", 170, 5.3),
+    PrintedTime("urnn", 512, 8.2),
+    PrintedTime("full_urnn", 116, 10.8),
+    PrintedTime("lstm", 128, 5.0),
+    PrintedTime("scornn", 360, 7.4),
+    PrintedTime("urnn", 2170, 50.1),
+    PrintedTime("rnn", 360, 2.3),
+    PrintedTime("scornn", 512, 11.2),
+    PrintedTime("full_urnn", 360, 25.8),
+    PrintedTime("rnn", 512, 2.4),
+    PrintedTime("lstm", 256, 5.2),
+    PrintedTime("full_urnn", 512, 27.9),
+    PrintedTime("lstm", 512, 5.6),
 )
 
 

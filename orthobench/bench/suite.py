@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Generator
 
-from orthobench.bench.constraints import CONSTRAINTS, Constraint, free
-from orthobench.bench.implementations import EAGER, SEED, ScoRNN, TrainingStep, implementations
+from orthobench.bench.constraints import CONSTRAINTS, Parametrisation, free
+from orthobench.bench.implementations import EAGER, SEED, ScoRNNNetwork, TrainingStep, implementations
 from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
@@ -112,7 +112,7 @@ class ConstraintStep:
     The moves alternate in direction, so that the time does not depend on the number of earlier steps.
     """
 
-    def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
+    def __init__(self, constraint: Parametrisation, n: int, device: torch.device) -> None:
         generator = Generator().manual_seed(SEED)
         start, self.weight = constraint(n, generator, device)
         self.parameter = start.requires_grad_()
@@ -192,7 +192,7 @@ def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
 def _constraints(shape: Shape, setup: Setup) -> dict[str, Any]:
     steps: dict[str, Callable[[], None]] = {
         SGEMM: MatrixProduct(setup.device, setup.quick),
-        FREE: TrainingStep(ScoRNN(shape, setup.device, constraint=free)),
+        FREE: TrainingStep(ScoRNNNetwork(shape, setup.device, constraint=free)),
     }
     steps |= {name: ConstraintStep(constraint, shape.hidden, setup.device) for name, constraint in CONSTRAINTS.items()}
     setup.tell(f"{shape.name}: {', '.join(steps)}")

@@ -67,7 +67,7 @@ class Command(TyperCommand):
         return rest
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that checks its own options in the same way."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,6 +90,7 @@ def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
     """
     if ctx.resilient_parsing:  # shell completion
         return
+    # Parsed here as well, because the context only keeps the last value of an option.
     values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
     for parameter, count in Counter(parameters).items():
         name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
@@ -135,7 +136,7 @@ class Modules(Mapping[str, Any]):
         return load(name)
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The list of commands in groups, in the order of their use."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -306,4 +307,5 @@ def _print_traceback(verbose: bool) -> None:
     if verbose:
         import traceback
 
+        # Cleaned, because the errors in a traceback can contain the URL of the database.
         typer.echo(without_passwords(traceback.format_exc()), err=True)

@@ -16,6 +16,11 @@ from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
 """The names by which conditions can select the runs of a baseline, in addition to their settings."""
+NOTE = (
+    "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %; "
+    "power: the probability that unchanged code passes. In parentheses: shown, not counted."
+)
+"""The note below the Markdown table."""
 
 
 @filtered("task", "model", "preset")
@@ -78,12 +83,12 @@ def command(
     """
     from orthobench import api
     from orthobench.analysis.selection import possible_values
-    from orthobench.cli import records
-    from orthobench.cli.display import TerminalDisplay, resumable
+    from orthobench.cli import outcomes, records
+    from orthobench.cli.session_display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
-    from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.gate.update import UpdateRefusedError
+    from orthobench.gate.verdict import findings_record, findings_summary
     from orthobench.settings.assignments import narrow
     from orthobench.system.kinds import refuse_other_kinds
 
@@ -119,16 +124,19 @@ def command(
             display=display,
         )
     findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
+    rows = [outcomes.of_finding(finding) for finding in findings]
     if update and has_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
-        records.print_json(render.as_json(findings))
+        records.print_json(findings_record(findings))
     elif has_values or not update:
-        records.console().print(render.table(findings))
-        typer.echo(render.summary(findings))
-    for file, text in ((junit, render.junit), (markdown, render.markdown)):
-        if file is not None:
-            write_text(file, text(findings))
+        records.console().print(outcomes.table(rows))
+        typer.echo(findings_summary(findings))
+    if junit is not None:
+        cases = [(f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(findings, rows, strict=True)]
+        write_text(junit, outcomes.junit("orthobench check", cases))
+    if markdown is not None:
+        write_text(markdown, outcomes.markdown(f"orthobench check: {findings_summary(findings)}", rows, NOTE))
     if not update:
         raise typer.Exit(result.exit_code)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,7 @@ from orthobench.system.cycles import without_cycle_search
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
+    from orthobench.system.location import Location
 
 
 @filtered()
@@ -49,9 +52,12 @@ def command(
 
     The first selection is compared with each other selection: settings, environment, code and the metric.
     The test is of ranks: a diverged run counts as the worst. Runs are paired by seed where six seeds or more are
-    common, because fewer pairs cannot give p below 5 %. The output names the test and the smallest p that these seeds
-    allow. It also gives the share of pairs of runs in which the first selection has the lower value. --task, --model,
-    --tag, --status and --where restrict all selections. `orthobench ls --help` explains conditions.
+    common, because fewer pairs cannot give p below 5 %. The output names the test, the smallest p that these seeds
+    allow, and the share of pairs of runs in which the first selection has the lower value. The verdict is "tested
+    apart" at 5 % over all comparisons; clearly better or worse in every seed, if the seeds are too few for a test; or
+    "overlaps". Where too few seeds leave it open, commands follow that train as many as would decide.
+
+    --task, --model, --tag, --status and --where restrict all selections. `orthobench ls --help` explains conditions.
 
     For two databases, for example of two commits, compare runs with the same settings, and list the versions and
     environments that differ and the runs that only one database has.
@@ -61,9 +67,8 @@ def command(
     if are_databases(selections):
         compare_two(selections, filters, value, paired, json, csv)
         return
-    from orthobench.analysis.compare import adjusted, check_count, contrasts
-    from orthobench.cli import records
-    from orthobench.cli.contrasts import record_of
+    from orthobench.analysis.compare import check_count, contrasts
+    from orthobench.cli import outcomes, records
     from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.training.settled import status_in
@@ -74,27 +79,29 @@ def command(
     shared = filters.conditions()
     with open_store(db) as store:
         compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
-    p_values = adjusted(compared)
     if json:
-        records.print_json([record_of(each, p, value) for each, p in zip(compared, p_values, strict=True)])
+        records.print_json([outcomes.contrast_record(each, value) for each in compared])
         return
-    for each, p in zip(compared, p_values, strict=True):
-        _print(each, p if len(compared) > 1 else None, value)
-
-
-def _print(contrast: Contrast, p: float | None, value: str) -> None:
-    from rich.table import Table
-
-    from orthobench.cli.contrasts import result_lines, shown
-    from orthobench.cli.records import console
-
-    out = console()
-    table = Table("", contrast.first.text, contrast.second.text, box=None)
-    table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
-    table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
-    for name, (left, right) in (contrast.settings | contrast.environment).items():
-        table.add_row(name, shown(left), shown(right))
-    out.print(table)
-    for line in result_lines(contrast, p, value):
+    out = records.console()
+    for each in compared:
+        names = (each.first.text, each.second.text)
+        outcomes.print_contrast(each, "", names, value, several=len(compared) > 1)
+        out.print()
+    out.print(outcomes.table([outcomes.of_contrast(each, ("first", "second")) for each in compared]))
+    for line in _more_seeds(compared, db):
         out.print(line, soft_wrap=True)
-    out.print()
+
+
+def _more_seeds(contrasts: Sequence[Contrast], db: Location) -> list[str]:
+    """Return the commands that add the seeds which would decide; a selection of several variants has none."""
+    from orthobench.cli.show import command_of
+
+    place = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    commands = {
+        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)}{place}"
+        for contrast in contrasts
+        for side in (contrast.first, contrast.second)
+        if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1
+    }
+    needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
+    return [f"train {needed} seeds of each:", *commands.values()] if commands else []

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orthobench.analysis.compare import Differences
     from orthobench.analysis.compare_databases import DatabaseComparison, Lone
     from orthobench.cli.filters import Filters
     from orthobench.options.arguments import ComparedValue
@@ -25,6 +22,7 @@ COLUMNS = (
     "difference",
     "half_width",
     "p",
+    "verdict",
     "identical",
     "changed",
 )
@@ -59,10 +57,11 @@ def compare_two(
     Raises:
         UsageError: the options contradict each other, both names mean the same database, or nothing can be compared.
     """
-    from orthobench.analysis.compare_databases import Side, compare_databases
+    from orthobench.analysis.compare_databases import ComparedDatabase, compare_databases
     from orthobench.cli import records
+    from orthobench.cli.outcomes import print_csv
     from orthobench.errors import UsageError
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.system.location import Location
     from orthobench.training.settled import status_in
 
@@ -74,27 +73,25 @@ def compare_two(
     with ExitStack() as opened:
         sides = []
         for location in (first, second):
-            store = opened.enter_context(reading(location))
-            sides.append(Side(str(location), store, status_in(store, location)))
+            store = opened.enter_context(opened_unchanged(location))
+            sides.append(ComparedDatabase(str(location), store, status_in(store, location)))
         compared = compare_databases(sides[0], sides[1], filters.conditions(), value, paired)
     names = [side.name for side in sides]
     if json:
         records.print_json(_record(compared, names, value))
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_rows(compared, names))
+        print_csv(COLUMNS, _rows(compared, names))
     else:
         _print(compared, names, value)
 
 
 def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> dict[str, Any]:
-    from orthobench.cli.contrasts import record_of
+    from orthobench.cli.outcomes import contrast_record
 
     matches = [
         {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical}
-        | record_of(match.contrast, p, value)
-        for match, p in zip(compared.matches, compared.adjusted(), strict=True)
+        | contrast_record(match.contrast, value)
+        for match in compared.matches
     ]
     alone = [
         [{"runs_of": lone.label, "seeds": lone.seeds, "settings": lone.settings} for lone in side]
@@ -105,8 +102,10 @@ def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> d
 
 def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row for each match, and for each variant that only one database contains."""
+    from orthobench.cli.outcomes import changes
+
     rows: list[dict[str, Any]] = []
-    for match, p in zip(compared.matches, compared.adjusted(), strict=True):
+    for match in compared.matches:
         contrast, result = match.contrast, match.contrast.result
         difference = result.difference if result else None
         first, second = (None if median is None else median.value for median in contrast.medians)
@@ -120,43 +119,31 @@ def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, 
                 "second": second,
                 "difference": difference.mean if difference else None,
                 "half_width": difference.half_width if difference else None,
-                "p": p,
+                "p": contrast.p,
+                "verdict": contrast.verdict,
                 "identical": match.identical,
-                "changed": _changes(contrast.settings | contrast.environment),
+                "changed": changes(contrast.settings | contrast.environment),
             }
         )
     for name, side in zip(names, compared.alone, strict=True):
         rows += [
-            {"where": name, "runs": lone.label, "seeds": len(lone.seeds), "changed": _changes(lone.settings)}
+            {"where": name, "runs": lone.label, "seeds": len(lone.seeds), "changed": changes(lone.settings)}
             for lone in side
         ]
     return rows
 
 
-def _changes(changes: Differences) -> str:
-    from orthobench.cli.contrasts import shown
-
-    return "; ".join(f"{name} {shown(first)} -> {shown(second)}" for name, (first, second) in changes.items())
-
-
 def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> None:
-    from rich.table import Table
-
-    from orthobench.cli.contrasts import result_lines, shown
+    from orthobench.cli.outcomes import of_contrast, print_contrast, table
     from orthobench.cli.records import console
 
-    out = console()
-    for match, p in zip(compared.matches, compared.adjusted(), strict=True):
-        contrast = match.contrast
-        table = Table(match.label, *names, box=None)
-        table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
-        table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
-        for name, (left, right) in (contrast.settings | contrast.environment).items():
-            table.add_row(name, shown(left), shown(right))
-        out.print(table)
+    out, sides = console(), (names[0], names[1])
+    for match in compared.matches:
+        print_contrast(match.contrast, match.label, sides, value, several=len(compared.matches) > 1)
         out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
-        for line in result_lines(contrast, p if len(compared.matches) > 1 else None, value):
-            out.print(line, soft_wrap=True)
+        out.print()
+    if compared.matches:
+        out.print(table([of_contrast(match.contrast, sides, match.label) for match in compared.matches]))
         out.print()
     for name, side in zip(names, compared.alone, strict=True):
         if side:
@@ -168,6 +155,8 @@ def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> No
 
 
 def _shown(lone: Lone) -> str:
+    from orthobench.cli.outcomes import changes
+
     seeds = ", ".join(map(str, lone.seeds))
-    differing = f" (here -> there: {_changes(lone.settings)})" if lone.settings else ""
+    differing = f" (here -> there: {changes(lone.settings)})" if lone.settings else ""
     return f"{lone.label}, seed {seeds}{differing}"

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli import Command, Group
+from orthobench.cli import Command, CommandGroup
 from orthobench.cli.options import DataFolder, Json, Quiet, print_help
 
 app = typer.Typer(
     add_completion=False,
-    cls=Group,
+    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
     help="List, download, import or verify data sets.",
 )
 
-Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` lists them.")]
+DataSetName = Annotated[str, typer.Argument(help="The data set; `orthobench data list` lists them.")]
 
 
 @app.command("list", cls=Command)
@@ -57,7 +57,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 
 
 @app.command(cls=Command)
-def get(name: Name, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
+def get(name: DataSetName, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
     from orthobench.data.registry import dataset
     from orthobench.display.progress import Downloads
@@ -74,7 +74,7 @@ def get(name: Name, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
 
 @app.command("import", cls=Command)
 def import_(
-    name: Name,
+    name: DataSetName,
     path: Annotated[Path, typer.Argument(help="A folder or an archive with the files of the data set.")],
     data_dir: DataFolder = None,
     quiet: Quiet = False,

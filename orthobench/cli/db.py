@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import Command, Group
+from orthobench.cli import Command, CommandGroup
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
 from orthobench.errors import UsageError, counted
@@ -19,7 +19,7 @@ from orthobench.system.location import Location
 
 app = typer.Typer(
     add_completion=False,
-    cls=Group,
+    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -47,16 +47,16 @@ def info(
 
     from orthobench.cli import records
     from orthobench.store import Store
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.settled import current_status
     from orthobench.weights.copy import is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
-    content = describe(db, check)
+    content = describe_database(db, check)
     root = checkpoint_root(db)
     with Store(open_engine(db)) as store:
         states = Counter(
@@ -99,10 +99,10 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, backup_of, open_engine
 
-    content = describe(db)
+    content = describe_database(db)
     with Store(open_engine(db)) as store:
         refuse(store.engine)
     open_store(db).close()
@@ -165,12 +165,12 @@ def backup(
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
     from orthobench.store import open_store
-    from orthobench.store.merge import copy_to_file, reading
+    from orthobench.store.merge import copy_to_file, opened_unchanged
     from orthobench.weights.copy import copy_weights, is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
     if weights:
-        with reading(db):  # before the copy, because only a database that can be read names its weights
+        with opened_unchanged(db):  # before the copy, because only a database that can be read names its weights
             pass
     copy_to_file(db, file)
     typer.echo(f"{db} is copied to {file}")
@@ -180,7 +180,10 @@ def backup(
         typer.echo(_copied_weights(copied, missing))
         return
     count = 0
-    with suppress(UsageError), reading(file) as store:  # a newer version of orthobench may have written the database
+    with (
+        suppress(UsageError),
+        opened_unchanged(file) as store,
+    ):  # a newer version of orthobench may have written the database
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")
@@ -203,7 +206,7 @@ def merge(
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
     from orthobench.store.merge import merge as merge_store
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.store.open import check_writable
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
     from orthobench.weights.copy import copy_weights
@@ -215,7 +218,7 @@ def merge(
     root = checkpoint_root(db)
     with ExitStack() as opened:
         # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(reading(location)) for location in sources]
+        stores = [opened.enter_context(opened_unchanged(location)) for location in sources]
         for source in stores:
             refuse(source.engine)
         store = opened.enter_context(open_store(db, create=True))
@@ -304,7 +307,7 @@ def query(
     elif csv:
         import pandas
 
-        from orthobench.store.export import as_csv
+        from orthobench.store.export_tables import as_csv
 
         typer.echo(as_csv(pandas.DataFrame(list(table.rows), columns=table.columns)), nl=False)
     else:
@@ -342,16 +345,16 @@ def export(
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import select_runs
-    from orthobench.sinks.export import export as send
+    from orthobench.sinks.export_runs import export as send
     from orthobench.sinks.targets import parse_target
-    from orthobench.store.export import export as write
-    from orthobench.store.merge import reading
+    from orthobench.store.export_tables import export as write
+    from orthobench.store.merge import opened_unchanged
     from orthobench.training.settled import status_in
 
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
     targets, selected = list(dict.fromkeys(map(parse_target, to or ()))), filters.conditions()
-    with reading(db) as store:
+    with opened_unchanged(db) as store:
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:

@@ -45,7 +45,7 @@ def command(
             runs, remark = find_runs(partial(store.runs, brief=True), selected, status_of), ""
         except NoMatchError as error:
             runs, remark = [], str(error)
-        listed = records.listed(store, runs, status_of)
+        listed = records.run_rows(store, runs, status_of)
     records.echo_log(db)
     if json:
         records.print_json(listed)

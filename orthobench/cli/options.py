@@ -34,6 +34,7 @@ def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: L
 def _default(context: typer.Context, parameter: typer.CallbackParam, db: Location, writes: bool) -> Location:
     """Return the value of --db, or the default database."""
     source = context.get_parameter_source(str(parameter.name))
+    # Only the default gives way, because a database that the user names is used even if it is protected.
     if source is None or source.name != "DEFAULT":
         return db
     from orthobench.store.sqlite import default_database
@@ -229,6 +230,7 @@ def with_parameters(
             own = {parameter.name: values.pop(parameter.name) for parameter in parameters}
             command(**{name: read(own)}, **values)
 
+        # Evaluated because annotations are texts, with names that only the module of the command knows.
         signature = inspect.signature(command, eval_str=True)
         every: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():

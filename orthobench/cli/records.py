@@ -31,7 +31,7 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 200)
 
 
-def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
+def run_rows(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
     """Return the rows of `ls`: with the kinds of weights, and the settings in which runs of a task and model differ."""
     from orthobench.analysis.variants import differing_settings
 
@@ -52,7 +52,7 @@ def runs_of(result: SweepResult, db: Location, dry_run: bool) -> list[dict[str, 
     if dry_run:
         return result.plan.records()
     with open_store(db) as store:
-        return listed(store, result.runs, status_in(store, db))
+        return run_rows(store, result.runs, status_in(store, db))
 
 
 def cell(value: Any) -> str:
@@ -160,9 +160,8 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
 def print_summary(rows: Sequence[Variant]) -> None:
     """Print the results of each variant over its seeds, the best first, with the baseline of each task.
 
-    The first is "best" if it is better than the baseline. A variant that the test of ranks does not separate from the
-    first, with Holm's adjustment, is "not apart". In a
-    narrow terminal the last columns are left out, because a number must not be cut.
+    The first is "best" if it is better than the baseline, and the others are in the states of
+    `analysis.inference.Standing`. In a narrow terminal the last columns are left out, because a number must not be cut.
     """
     from rich.table import Table
 
@@ -192,7 +191,7 @@ LEAST_COLUMNS = 4
 
 def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
     """Return the table rows of the variants of one condition, and of its baseline, the best first."""
-    from orthobench.analysis.statistics import apart_from_first
+    from orthobench.analysis.inference import standings_after_first
 
     metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
 
@@ -205,9 +204,9 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
 
     ordered = sorted(rows, key=score)
-    apart = apart_from_first([values(variant) for variant in ordered])
+    found = standings_after_first([values(variant) for variant in ordered])
     learns = baseline is None or score(ordered[0]) < metric.sign * baseline
-    notes = ["best" if len(ordered) > 1 and learns else "", *("" if each else "not apart" for each in apart)]
+    notes = ["best" if len(ordered) > 1 and learns else "", *map(str, found)]
     first = ("model", "final [95 %]", "metric")
     records = [
         {name: brief[name] for name in first} | {"": note} | brief
@@ -220,7 +219,7 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
     return records
 
 
-def describe(run: Run) -> str:
+def result_line(run: Run) -> str:
     """Describe the result of a run in one line."""
     final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
     text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"

@@ -79,9 +79,9 @@ def command(
 
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.options import split_names
     from orthobench.cli.records import print_summary
+    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
     from orthobench.errors import UsageError
     from orthobench.settings.assignments import parse_conditions
 

@@ -66,8 +66,8 @@ def command(
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     from orthobench.api.runs import run
-    from orthobench.cli.display import TerminalDisplay, resumable
-    from orthobench.cli.records import describe, print_json
+    from orthobench.cli.records import print_json, result_line
+    from orthobench.cli.session_display import TerminalDisplay, resumable
 
     with resumable(TerminalDisplay(quiet)) as display:
         result = run(
@@ -83,10 +83,10 @@ def command(
             display=display,
         )
         if not json:
-            typer.echo(describe(result))
+            typer.echo(result_line(result))
             return
-        from orthobench.cli.show import record_of
+        from orthobench.cli.show import run_record
         from orthobench.store import open_store
 
         with open_store(db) as store:
-            print_json(record_of(store, db, store.get(result.key)))
+            print_json(run_record(store, db, store.get(result.key)))

@@ -47,7 +47,7 @@ def command(
                 typer.echo(file, err=json)
             if not json:
                 return
-        record = record_of(store, db, stored)
+        record = run_record(store, db, stored)
         segments = store.segments([stored.id])
         measured = read_by_length(store.traces([stored.id]))
     if json:
@@ -85,7 +85,7 @@ def command(
             console.print(f"    {text}", soft_wrap=True)
 
 
-def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
+def run_record(store: Store, db: Location, run: Run) -> dict[str, Any]:
     """Return all that the database stores about a run, as JSON values."""
     from orthobench.store.result import UNTIMED
     from orthobench.store.test_lengths import read_by_length
@@ -111,7 +111,7 @@ def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
             "peak_memory": run.peak_memory,
             "created_at": run.created_at.isoformat(timespec="seconds"),
             "continued_from": run.continued_from,
-            "reproduce": _command(db, run),
+            "reproduce": command_of(db, run),
             "spec": run.spec,
             "environment": run.environment.facts,
             "metrics": series,
@@ -138,10 +138,10 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 def _weights_record(db: Location, key: str, row: Weights) -> dict[str, Any]:
     """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
     from orthobench.errors import UsageError
-    from orthobench.weights.files import exists, find
+    from orthobench.weights.weights_files import exists, find_weights
 
     try:
-        folder, name = find(db, key, row)
+        folder, name = find_weights(db, key, row)
         file = folder.root / name
     except UsageError:
         file = row.path
@@ -199,8 +199,8 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
     return list(files)
 
 
-def _command(db: Location, run: Run) -> str:
-    """Return the commands that repeat a run in this folder.
+def command_of(db: Location, run: Run, seeds: int | None = None) -> str:
+    """Return the commands that repeat a run in this folder, or train this number of seeds of its variant.
 
     If one of its plugin files is not here, or has changed since then, the first command writes them to a new folder.
     """
@@ -209,12 +209,12 @@ def _command(db: Location, run: Run) -> str:
     own = [plugin for plugin in run.environment.facts.get("plugins", ()) if "path" in plugin]
     own = [plugin for plugin in own if ".py:" in plugin.get("layer", ".py:")]  # not of a module or notebook
     if all(_is_here(plugin) for plugin in own):
-        return reproduce(run.spec, [plugin["path"] for plugin in own])
+        return reproduce(run.spec, [plugin["path"] for plugin in own], seeds)
     folder = f"plugins-{run.key}"
     place = () if db == DEFAULT_DATABASE else ("--db", db)
     save = shell_command("show", run.key, "--save-plugins", folder, *place)
     saved = [f"{folder}/{next(iter(plugin['files']))}" for plugin in own]
-    return f"{save} && {reproduce(run.spec, saved)}"
+    return f"{save} && {reproduce(run.spec, saved, seeds)}"
 
 
 def _is_here(plugin: dict[str, Any]) -> bool:
@@ -227,8 +227,8 @@ def _is_here(plugin: dict[str, Any]) -> bool:
         return False
 
 
-def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
-    """Return a command that repeats the run even if the defaults change."""
+def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = (), seeds: int | None = None) -> str:
+    """Return a command that repeats the run even if the defaults change, or trains this number of seeds."""
     from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
@@ -239,7 +239,9 @@ def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
         settings = _neutral(spec) | settings
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={text(value)}")]
     words += [word for file in plugin_files for word in ("--plugin", file)]
-    return shell_command("run", spec["task"], spec["model"], "--seed", spec["seed"], *words)
+    if seeds is None:
+        return shell_command("run", spec["task"], spec["model"], "--seed", spec["seed"], *words)
+    return shell_command("sweep", spec["task"], "--models", spec["model"], "--seeds", seeds, *words)
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def command(
     if name is None:
         raise UsageError("missing argument: name a study, or list them with --list")
     from orthobench import api
-    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
+    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
     with resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display:
         result = api.study(

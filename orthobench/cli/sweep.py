@@ -28,9 +28,9 @@ from orthobench.planning import MAX_SEEDS
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.planning.file import schema
+        from orthobench.planning.file import sweep_schema
 
-        typer.echo(schema())
+        typer.echo(sweep_schema())
         raise typer.Exit
 
 
@@ -98,10 +98,11 @@ def command(
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
-    from orthobench.analysis.variants import variants
-    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
+    from orthobench.analysis.inference import deciding_seeds
+    from orthobench.analysis.variants import group, variants
     from orthobench.cli.records import print_json, print_summary, runs_of
     from orthobench.cli.serve import live_page
+    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,
@@ -137,8 +138,10 @@ def command(
         from orthobench.errors import shell_command
 
         at_once = len({run.seed for run in result.runs})
+        conditions = group(variants(result.runs), lambda variant: variant.run.condition)
+        needed = deciding_seeds(max(map(len, conditions), default=1) - 1) or 0
         place = () if db == DEFAULT_DATABASE else ("--db", db)
         typer.echo(f"the page: {shell_command('report', '--html', *place)}")
-        typer.echo(f"more seeds: the same command with --seeds {3 if at_once < 3 else 2 * at_once}")
+        typer.echo(f"more seeds: the same command with --seeds {needed if at_once < needed else 2 * at_once}")
     if not dry_run:
         report_sweep(result)

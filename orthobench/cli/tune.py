@@ -74,7 +74,7 @@ def command(
     check_names(task, names, options.plugins)
 
     from orthobench import api
-    from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
+    from orthobench.cli.session_display import TerminalDisplay, print_trials, report_failures, resumable
     from orthobench.errors import UsageError
     from orthobench.settings.assignments import parse_assignments
 

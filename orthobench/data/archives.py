@@ -60,6 +60,7 @@ def members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
             return
         with _unpacking(archive) as packed_stream:
             limited = cast("IO[bytes]", LimitedReader(packed_stream, limit, archive))
+            # As a stream, because the limit counts the bytes as they pass.
             with tarfile.open(fileobj=limited, mode="r|") as unpacked:
                 for member in unpacked:
                     content = unpacked.extractfile(member) if member.isfile() else None

@@ -21,7 +21,7 @@ BATCHES: dict[Part, tuple[str, ...]] = {
 }
 
 
-class CIFAR10(ImageDataSet):
+class CIFAR10Data(ImageDataSet):
     name = "cifar10"
     title = "CIFAR-10"
     licence = "none stated; cite Krizhevsky 2009"

@@ -66,6 +66,7 @@ def _continue(url: str, part: Path, download: Download, report: Callable[[str, i
     have = part.stat().st_size if part.exists() else 0
     if have >= download.size:
         return
+    # Not compressed, because a range of a compressed answer is none of the file.
     headers = {"Range": f"bytes={have}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as answer:
         answer.raise_for_status()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orthobench.data.mnist import MNIST, packed
+from orthobench.data.mnist import MNISTData, packed
 
 
-class FashionMNIST(MNIST):
+class FashionMNIST(MNISTData):
     name = "fashion_mnist"
     title = "Fashion-MNIST"
     licence = "MIT"

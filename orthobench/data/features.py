@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read_audio
 from orthobench.data.speech.spectra import BINS, FLOOR, log_magnitude, stft
 from orthobench.errors import UsageError
 from orthobench.options.data_folder import data_folder
@@ -68,7 +68,7 @@ def _compute(files: Sequence[Path], folder: Path) -> None:
     # Plain writes, because a full disk then raises an error; a write to a mapped file would kill the process.
     with (folder / _FRAMES).open("wb") as stream:
         for file in files:
-            features = log_magnitude(stft(read(file)))
+            features = log_magnitude(stft(read_audio(file)))
             stream.write(features.tobytes())
             lengths.append(len(features))
         stream.write(np.full(BINS, FLOOR, np.float32).tobytes() + np.full(BINS, np.inf, np.float32).tobytes())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Part = Literal["train", "test"]
-Read = TypeVar("Read")
+ReadData = TypeVar("ReadData")
 
 
 class ImageDataSet(DataSet):
@@ -74,7 +74,7 @@ class ImageDataSet(DataSet):
         return images, labels
 
 
-def read_file(file: Path, what: str, reader: Callable[[], Read]) -> Read:
+def read_file(file: Path, what: str, reader: Callable[[], ReadData]) -> ReadData:
     """Return the result of a library's reader; turn its exceptions into one line that names the file.
 
     Raises:

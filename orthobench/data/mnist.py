@@ -63,7 +63,7 @@ def read_idx(content: bytes, dimensions: int) -> Tensor:
     return torch.from_numpy(values.reshape(sizes[1:].tolist()).copy())
 
 
-class MNIST(ImageDataSet):
+class MNISTData(ImageDataSet):
     name = "mnist"
     title = "MNIST"
     licence = "CC BY-SA 3.0"

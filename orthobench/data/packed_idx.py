@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 from orthobench.data.limits import LimitedReader
-from orthobench.data.mnist import MNIST, is_gzipped
+from orthobench.data.mnist import MNISTData, is_gzipped
 
 
-class PackedIDX(MNIST):
+class PackedIDX(MNISTData):
     """Images in four gzipped IDX files; `files` has their names with .gz and the MD5s of the gzipped files."""
 
     def _unpack(self, source: Path, target: Path) -> None:

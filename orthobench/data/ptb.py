@@ -70,7 +70,7 @@ def read_split(folder: Path, split: str) -> str:
     return text
 
 
-class PTB(DataSet):
+class PTBData(DataSet):
     name = "ptb"
     title = "Penn Treebank, Wall Street Journal, prepared by T. Mikolov"
     licence = "research use; from the LDC's LDC99T42"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from orthobench.data.cifar10 import CIFAR10
+from orthobench.data.cifar10 import CIFAR10Data
 from orthobench.data.dataset import DataSet
 from orthobench.data.emnist import EMNIST
 from orthobench.data.fashion_mnist import FashionMNIST
 from orthobench.data.kmnist import KMNIST
-from orthobench.data.mnist import MNIST
-from orthobench.data.ptb import PTB
+from orthobench.data.mnist import MNISTData
+from orthobench.data.ptb import PTBData
 from orthobench.data.timit import TimitCorpus, TimitSample
 from orthobench.errors import unknown
 
 _ALL: tuple[type[DataSet], ...] = (
-    MNIST,
+    MNISTData,
     FashionMNIST,
     KMNIST,
     EMNIST,
-    CIFAR10,
-    PTB,
+    CIFAR10Data,
+    PTBData,
     TimitCorpus,
     TimitSample,
 )

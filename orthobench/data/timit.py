@@ -21,7 +21,7 @@ from orthobench.data.checksums import files_md5
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
 from orthobench.data.speech import require_audio
-from orthobench.data.speech.files import sample_count
+from orthobench.data.speech.audio_files import sample_count
 from orthobench.errors import UsageError
 
 SENTENCES = 8

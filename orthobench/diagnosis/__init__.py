@@ -1,6 +1,6 @@
 """Diagnose an installation: what is installed, what works, and how to fix the rest."""
 
 from orthobench.diagnosis.examination import examine
-from orthobench.diagnosis.findings import Diagnosis, Finding, Level
+from orthobench.diagnosis.findings import Diagnosis, DoctorFinding, Level
 
-__all__ = ["Diagnosis", "Finding", "Level", "examine"]
+__all__ = ["Diagnosis", "DoctorFinding", "Level", "examine"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from orthobench.diagnosis import kernels, machine, storage
-from orthobench.diagnosis.findings import Diagnosis, Finding, Level
+from orthobench.diagnosis import kernel_findings, machine, storage
+from orthobench.diagnosis.findings import Diagnosis, DoctorFinding, Level
 from orthobench.errors import OrthobenchError, one_line
 from orthobench.system.location import Place
 
-Check = Callable[[], Iterator[Finding]]
+Check = Callable[[], Iterator[DoctorFinding]]
 
 
 def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
@@ -23,23 +23,24 @@ def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
         ("versions", machine.versions),
         ("devices", machine.devices),
         ("compilers", machine.compilers),
-        ("caches", kernels.caches),
-        ("back ends", kernels.back_ends),
-        ("self-tests", lambda: kernels.self_tests(retest)),
+        ("caches", kernel_findings.caches),
+        ("back ends", kernel_findings.back_ends),
+        ("self-tests", lambda: kernel_findings.self_tests(retest)),
         ("data", storage.data),
         ("database", lambda: storage.database(db)),
     ]
     return Diagnosis(list(_findings(checks)))
 
 
-def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
+def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[DoctorFinding]:
     """Yield the findings of all checks; a check that fails is a finding, and the others still run."""
     for section, check in checks:
         try:
             yield from check()
         except OrthobenchError as error:
+            # Split at the last colon, because orthobench's errors end with the fix.
             problem, _, fix = str(error).rpartition(": ")
-            yield Finding(section, "examination", problem, Level.ACTION, fix)
+            yield DoctorFinding(section, "examination", problem, Level.ACTION, fix)
         except Exception as error:
             fix = "report this error with the output of `orthobench -v doctor`"
-            yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)
+            yield DoctorFinding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """A finding.
 
     Attributes:
@@ -39,10 +39,10 @@ class Finding:
 class Diagnosis:
     """The findings of an installation, in the order of the sections."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[DoctorFinding]
 
     @property
-    def actions(self) -> list[Finding]:
+    def actions(self) -> list[DoctorFinding]:
         """The findings that need action."""
         return [finding for finding in self.findings if finding.level is Level.ACTION]
 

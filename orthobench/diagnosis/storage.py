@@ -8,60 +8,60 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orthobench.data.registry import datasets
-from orthobench.diagnosis.findings import Finding, Level
+from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.errors import OrthobenchError, counted
 from orthobench.options.data_folder import data_folder
-from orthobench.store.describe import describe
+from orthobench.store.describe import describe_database
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.store.sqlite import is_protected, named_or_default
 from orthobench.system.location import Location, Place
-from orthobench.weights.files import exists, weights_folder
+from orthobench.weights.weights_files import exists, weights_folder
 
 LITTLE_ROOM = 1 << 30
 
 
-def data() -> Iterator[Finding]:
+def data() -> Iterator[DoctorFinding]:
     """Yield findings on the data folder and its data sets."""
     section, folder = "data", data_folder()
     yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give `data_folder`")
     for name, each in datasets().items():
         if each.present():
-            yield Finding(section, name, f"in {each.folder()}")
+            yield DoctorFinding(section, name, f"in {each.folder()}")
         else:
             command = f"orthobench data {'get' if each.downloads else 'import'} {name}"
             fix = command if each.downloads else f"{command} PATH (it needs a licence: {each.home})"
-            yield Finding(section, name, "not installed", Level.NOTE, f"to train on it: {fix}")
+            yield DoctorFinding(section, name, "not installed", Level.NOTE, f"to train on it: {fix}")
 
 
-def database(db: Place | None) -> Iterator[Finding]:
+def database(db: Place | None) -> Iterator[DoctorFinding]:
     """Yield findings on a database; None is the default one."""
     section, location = "database", named_or_default(db, writes=False)
     shown, file = str(location), location.file
     if file is not None:
         yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with `db`")
     try:
-        description = describe(location)
+        description = describe_database(location)
     except DatabaseNotFoundError:
-        yield Finding(section, shown, "does not exist yet: the first run creates it")
+        yield DoctorFinding(section, shown, "does not exist yet: the first run creates it")
         return
     except OrthobenchError as error:
-        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with `db`")
+        yield DoctorFinding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with `db`")
         return
     size = "" if description.bytes is None else f", {description.bytes / 1e6:.1f} MB"
     text = f"{counted(len(description.runs), 'run')}, {description.kind}, schema {description.schema}{size}"
     if file is not None and is_protected(file):
         text += ", protected: new runs go to another file"
-    yield Finding(section, shown, text)
+    yield DoctorFinding(section, shown, text)
     if description.schema < HEAD:
         fix = "nothing: the next command upgrades it, after a copy"
-        yield Finding(section, "schema", f"{description.schema}, this version has {HEAD}", Level.NOTE, fix)
+        yield DoctorFinding(section, "schema", f"{description.schema}, this version has {HEAD}", Level.NOTE, fix)
     elif not description.problems:
         yield from _weights(location)
     for problem in description.problems:
-        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; see `orthobench db --help`")
+        yield DoctorFinding(section, "damage", problem, Level.ACTION, "restore a backup; see `orthobench db --help`")
 
 
-def _weights(location: Location) -> Iterator[Finding]:
+def _weights(location: Location) -> Iterator[DoctorFinding]:
     """Yield findings on the kept weights: their place, size and missing files."""
     with open_store(location) as store:
         rows, keys = store.weights(), {run.id: run.key for run in store.runs(brief=True)}
@@ -69,15 +69,17 @@ def _weights(location: Location) -> Iterator[Finding]:
         return
     folder = weights_folder(location).root
     megabytes = sum(row.bytes for row in rows) / 1e6
-    yield Finding("database", "weights", f"{counted(len(rows), 'file')}, {megabytes:.1f} MB, by default in {folder}")
+    yield DoctorFinding(
+        "database", "weights", f"{counted(len(rows), 'file')}, {megabytes:.1f} MB, by default in {folder}"
+    )
     missing = [row.path for row in rows if exists(location, keys[row.run_id], row) is False]
     if missing:
         text = f"missing files: {len(missing)}, such as {missing[0]}"
         fix = "move them back, or remove their records with orthobench db drop-weights"
-        yield Finding("database", "weights", text, Level.NOTE, fix)
+        yield DoctorFinding("database", "weights", text, Level.NOTE, fix)
 
 
-def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> Finding:
+def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> DoctorFinding:
     """Return the finding on a folder to which commands write; it need not exist yet.
 
     Args:
@@ -86,9 +88,9 @@ def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> 
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         fix = f"make it writable, or {otherwise}"
-        return Finding(section, subject, f"{existing} cannot be written", Level.ACTION, fix)
+        return DoctorFinding(section, subject, f"{existing} cannot be written", Level.ACTION, fix)
     free = shutil.disk_usage(existing).free
     text = f"{folder}{'' if folder.exists() else ' (not created yet)'}, {free / 1e9:.1f} GB free"
     if free < LITTLE_ROOM:
-        return Finding(section, subject, text, Level.ACTION, f"make room there, or {otherwise}")
-    return Finding(section, subject, text)
+        return DoctorFinding(section, subject, text, Level.ACTION, f"make room there, or {otherwise}")
+    return DoctorFinding(section, subject, text)

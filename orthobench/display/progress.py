@@ -102,6 +102,7 @@ class Progress(LiveDisplay, EventSink):
     def on_iteration(self, iteration: int) -> None:
         assert self.run is not None
         if not self.first_iteration:
+            # Counted from here, because a resumed run does not begin at iteration 0.
             self.first_iteration = iteration
             self.start_time = time.monotonic()
         if self.live:

@@ -41,6 +41,7 @@ class Forked:
 
     def kill(self) -> None:
         """Kill the process unless it has ended."""
+        # Not after its end, because the system may have given its number to another process.
         if not self._ended.is_set():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -73,6 +74,7 @@ class ForkServer:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        # Packets and no stream, because descriptors have to arrive together with the request that they belong to.
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
@@ -127,6 +129,7 @@ class ForkServer:
     def _receive(self) -> bytes:
         try:
             return self._socket.recv(PACKET)
+        # No error, because `close` shuts the socket down while this thread reads.
         except OSError:
             return b""
 

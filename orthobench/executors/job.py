@@ -21,7 +21,7 @@ from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions
-from orthobench.planning.objective import Median
+from orthobench.planning.objective import MedianRule
 from orthobench.plugins import Catalog
 from orthobench.plugins.sources import Sources
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
@@ -54,7 +54,7 @@ class Job:
     options: RunOptions = DEFAULTS
     plugins: tuple[Sources, ...] = ()
     threads: int | None = None
-    rule: Median | None = None
+    rule: MedianRule | None = None
     preset: Preset = "paper"
     config: RunConfig | None = None
 
@@ -64,6 +64,8 @@ class Job:
         return checkpoints_at(checkpoint_root(self.database, self.options.checkpoints), self.spec.key)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Without the resolved run, because its classes may come from a plugin's file,
+        # and pickle finds classes only by import.
         return vars(self) | {"config": None}
 
     def resolve(self) -> RunConfig:

@@ -95,6 +95,8 @@ class ProcessExecutor:
         """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""
         waiting, free = deque(jobs), deque(self.slots)
         running: dict[int, _Worker] = {}
+        # One queue for all workers, because only this thread may touch sinks and the
+        # database; the threads that read pipes just put.
         messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         stopping = False
         server: ForkServer | None = None
@@ -110,16 +112,22 @@ class ProcessExecutor:
                             worker.process.kill()
                 if waiting and free and not may_start():
                     waiting.clear()
+                # A server that dies before it is ready is not replaced, because one that cannot import PyTorch would
+                # fail again and again. The jobs then fail with its exit code.
                 if waiting and FORKS and (server is None or (server.is_ready and server.process.poll() is not None)):
                     server = ForkServer(worker_environment())
+                # Jobs wait until the import is over, because `fork` would block this loop
+                # meanwhile, and with it the display and Ctrl-C.
                 can_start = server is None or server.is_ready or server.process.poll() is not None
                 while waiting and free and can_start:
+                    # Not all slots, because the last runs of a sweep are fewer, and would leave cores idle.
                     sharers = min(len(self.slots), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
                     if settled := self._settled_outcome(job):
                         yield settled
                         continue
                     try:
+                        # The slot stays in `free` until the process exists, because a failed start would lose it.
                         worker = _Worker(job, free[0], messages, server)
                     except OSError as error:
                         code = None if server is None else server.process.poll()
@@ -132,6 +140,7 @@ class ProcessExecutor:
                     running[worker.process.pid] = worker
                     worker.sink = worker.display.enter_context(self.open_sink(job))
                 try:
+                    # With a timeout, because a signal's handler only sets a flag, and `get` would go on waiting.
                     pid, message = messages.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     continue
@@ -150,10 +159,13 @@ class ProcessExecutor:
                     case _:
                         assert worker.sink is not None
                         replay(message, worker.sink)
+        # Workers get time for a checkpoint here, because `finally` kills them, and all
+        # iterations since the last one would be lost.
         except Exception:  # such as a lost database
             self._stop_all(running.values())
             raise
         finally:
+            # All are killed before the first is awaited, because they then end at the same time.
             for worker in running.values():
                 worker.process.kill()
             for worker in running.values():
@@ -183,11 +195,14 @@ class ProcessExecutor:
 
     def _outcome(self, worker: _Worker, code: int, stopping: bool) -> Outcome:
         """Return the outcome of a worker that has exited."""
+        # The worker's own word counts more than its exit code, because Python may still crash while
+        # it shuts down, with everything stored.
         if worker.outcome is not None:
             return worker.outcome
         if stopping and (not worker.has_reported or -code in REQUESTS):  # before it had signal handlers
             self._mark_interrupted(worker.job)
             return Outcome(worker.job, Ending.INTERRUPTED)
+        # Ask the database, because a worker may be killed between its last commit and its message.
         run = self.store.find(worker.job.spec.key)
         if run is not None and Status(run.status).is_final:
             remove_leftovers(self.store, worker.job.checkpoints)
@@ -206,6 +221,7 @@ class ProcessExecutor:
 
 def worker_environment() -> dict[str, str]:
     """Return the environment of workers, except for what differs between them."""
+    # Our own path and not the variable, because the program may have added folders in which its plugins are found.
     path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return {**os.environ, "PYTHONPATH": path}
 
@@ -229,6 +245,8 @@ class _Worker:
         self.sink: EventSink | None = None
         self.outcome: Outcome | None = None
         self.has_reported = False
+        # The GPU is chosen by a variable, because a job knows it as `cuda` alone. A fork still reads the
+        # variable, as its server opens no CUDA context.
         own = {"OMP_NUM_THREADS": str(job.threads)} | ({} if slot is None else {"CUDA_VISIBLE_DEVICES": slot})
         (their_input, request), (output, their_output), (printed, their_printed) = os.pipe(), os.pipe(), os.pipe()
         theirs = their_input, their_output, their_printed
@@ -239,6 +257,7 @@ class _Worker:
                 os.close(descriptor)
             raise
         finally:
+            # No copy may stay open here, because a reader sees the end of a pipe only when all its writers are closed.
             for descriptor in theirs:
                 os.close(descriptor)
         self._request, self._output = os.fdopen(request, "wb"), os.fdopen(output, "rb")
@@ -264,6 +283,7 @@ class _Worker:
             for line in lines:
                 with suppress(ValueError):  # a line cut off by the end of the process
                     self.messages.put((self.process.pid, json.loads(line)))
+        # First the thread of the printed lines, because `run` no longer knows the worker after "exited".
         self._printed.join()
         self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
 
@@ -278,6 +298,8 @@ def _start(environment: dict[str, str], descriptors: tuple[int, int, int]) -> su
     """Start a worker as a new interpreter."""
     their_input, their_output, their_printed = descriptors
     return subprocess.Popen(
+        # -P, because the current folder may hold a file such as random.py, which
+        # Python would import in place of its own.
         [sys.executable, "-P", "-m", "orthobench.executors.worker"],
         stdin=their_input,
         stdout=their_output,

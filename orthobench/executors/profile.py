@@ -27,6 +27,7 @@ def profile_job(job: Job) -> RunProfile:
     """
     spawn = Spawning()
     receiver, sender = spawn.Pipe(duplex=False)
+    # A daemon, because it must not outlive this process, whose Ctrl-C it does not receive.
     process = spawn.Process(target=_send_profile, args=(job, sender), daemon=True)
     with _interrupts_held():
         process.start()

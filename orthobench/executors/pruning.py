@@ -5,7 +5,7 @@ A pruned run counts as interrupted and keeps its checkpoint and a message, so th
 
 from __future__ import annotations
 
-from orthobench.planning.objective import GRACE, Median, objective_values
+from orthobench.planning.objective import GRACE, MedianRule, objective_values
 from orthobench.store import MetricRow, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunStart
 from orthobench.training.loop import Interrupted
@@ -22,7 +22,7 @@ class PruningSink(EventSink):
         pruned_at: the iteration at which the rule ended the run.
     """
 
-    def __init__(self, rule: Median, store: Store, key: str) -> None:
+    def __init__(self, rule: MedianRule, store: Store, key: str) -> None:
         self.rule, self.store, self.key = rule, store, key
         self.pruned_at: int | None = None
         self.rows: list[MetricRow] = []

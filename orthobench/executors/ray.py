@@ -96,12 +96,14 @@ class RayCluster:
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return a reference to its outcome."""
+        # One call for each process, because Ray would otherwise train the next run in what the last one has left.
         resources: dict[str, Any] = {"num_cpus": self.threads, "max_retries": 0, "max_calls": 1, "name": job.label}
         if self.device == "cuda":
             resources["num_gpus"] = 1 / self.options.gpu_share
         if self.here is not None:  # the database is a file on this machine
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+            # Not soft, because no other machine has the file.
             resources["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
         folder = self.options.data_folder
         job = replace(
@@ -165,6 +167,7 @@ class RayExecutor:
                         yield outcome
         finally:
             for reference, task in tasks.items():
+                # Whatever happens, because the cluster may be gone, and the displays have to close.
                 with suppress(Exception):
                     self.ray.cancel(reference, force=True)
                 task.display.close()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
 from orthobench.executors.slurm_settings import read_settings
-from orthobench.executors.slurm_task import Group
+from orthobench.executors.slurm_task import RunGroup
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root
 
@@ -78,6 +78,7 @@ class SlurmCluster:
         self.settings = replace(settings, options=requested)
         nodes = self._nodes()
         if nodes != {socket.gethostname().partition(".")[0]}:
+            # Only for other machines, because a cluster of this one alone may share a file.
             check_shared(database, options.checkpoints)
         self._check_options()
         checkpoints = checkpoint_root(database, options.checkpoints)
@@ -109,6 +110,7 @@ class SlurmCluster:
     def _check_options(self) -> None:
         """Ask sbatch whether it would accept the options, without submitting anything."""
         try:
+            # --wrap, because sbatch wants a script even for a test.
             _call("sbatch", "--test-only", *self.settings.arguments(), "--wrap=true")
         except UsageError as error:
             raise UsageError(f"SLURM refuses {' '.join(self.settings.arguments())}: {error}: change `slurm`") from error
@@ -155,10 +157,13 @@ class SlurmCluster:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)  # the tasks' files may contain the database URL with its password
+        # -P, because a file in the folder of the task could take the place of one of Python's modules.
         executor = self.submitit.SlurmExecutor(self.folder, python=f"{shlex.quote(sys.executable)} -P")
+        # Twice the estimate, because a task that reaches its limit has to wait in the queue again.
         minutes = math.ceil(2 * max(self.group_minutes, longest / 60)) + 5
         executor.update_parameters(
             time=minutes,
+            # None, because submitit sends a key of its own, which a cluster that accounts by keys refuses.
             wckey=None,
             array_parallelism=self.options.jobs or 100_000,
             additional_parameters={"signal": f"TERM@{WARNING_SECONDS}", **self.settings.options},
@@ -173,7 +178,7 @@ class SlurmCluster:
 
         for start in range(0, len(groups), size):
             calls = [
-                Group(
+                RunGroup(
                     tuple(map(on_node, group)),
                     self.threads,
                     self.options.gpu_share,
@@ -196,6 +201,7 @@ class SlurmCluster:
         try:
             listed = _call("squeue", "--noheader", "--array", "--format=%F_%K %T %F", f"--jobs={numbers}")
         except UsageError as error:
+            # An unknown number means that the tasks are gone, because SLURM forgets a job some minutes after its end.
             return set() if "Invalid job id" in str(error) else None
         ids = set[str]()
         for line in listed.splitlines():

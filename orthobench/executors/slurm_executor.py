@@ -57,6 +57,7 @@ class SlurmExecutor:
     ) -> None:
         self.cluster, self.store, self.seconds = cluster, store, seconds
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+        # A file, because the tasks run on other machines and have only the shared folder in common with this one.
         self.no_more = cluster.folder / f"{uuid4().hex}.spent"
         self.open: dict[str, WatchedJob] = {}
         self.tasks: list[_Task] = []

@@ -19,7 +19,7 @@ from orthobench.training.events import EventSink
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that one SLURM task trains.
 
     Attributes:
@@ -43,6 +43,7 @@ class Group:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        # Imported here, because OpenMP reads its variables when torch loads it.
         import torch
 
         cores = max(self.threads, int(os.environ.get("SLURM_CPUS_PER_TASK") or self.threads))

@@ -54,6 +54,7 @@ def main() -> None:
     stop = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stop.set())
+    # By descriptors and not by sys.stdout, because C libraries print to descriptor 1 too.
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a plugin prints must not look like a message
     logging.basicConfig(format="%(message)s")

@@ -44,7 +44,7 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_scalar)]
+UntypedSetting = Annotated[bool | int | float | str | None, BeforeValidator(_scalar)]
 """A setting whose type the constructor does not say."""
 
 
@@ -115,7 +115,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
             Argument(
                 name,
                 f"layer_{name}" if name in ModelSettings.model_fields else name,
-                kind if name in named and name not in required else Scalar,
+                kind if name in named and name not in required else UntypedSetting,
                 parameter.default if name in named and name not in required else None,
                 meanings.get(name, ""),
                 is_required=name in required,
@@ -126,7 +126,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
     for name, meaning in meanings.items() if takes_more else ():
         if name not in known:
             setting = f"layer_{name}" if name in ModelSettings.model_fields else name
-            arguments.append(Argument(name, setting, Scalar, None, meaning, is_optional=True))
+            arguments.append(Argument(name, setting, UntypedSetting, None, meaning, is_optional=True))
     fixed = {"batch_first": False} if "batch_first" in named else {}
     return Constructor(inputs, hidden, fixed, tuple(arguments), takes_more)
 
@@ -192,7 +192,7 @@ def _kind_of(parameter: inspect.Parameter) -> Any:
         usable += (types.NoneType,) if default is None and types.NoneType not in usable else ()
         return typing.Union[usable]  # noqa: UP007 - of a tuple
     if default is None or default is parameter.empty:
-        return Scalar
+        return UntypedSetting
     return int | float if type(default) is int else type(default)
 
 

@@ -61,11 +61,11 @@ class Refused(Exception):
         super().__init__(f"{described(error)}, {where}{hint}")
 
 
-Value = Any
+LayerValue = Any
 """What a layer takes and returns: a tensor, or tuples of tensors."""
 
 
-def tensors_of(value: Value) -> list[Tensor]:
+def tensors_of(value: LayerValue) -> list[Tensor]:
     """Return the tensors of a value in order."""
     if isinstance(value, Tensor):
         return [value]
@@ -74,19 +74,19 @@ def tensors_of(value: Value) -> list[Tensor]:
     return [each for part in value for each in tensors_of(part)] if isinstance(value, (tuple, list)) else []
 
 
-def _is_state(value: Value) -> bool:
+def _is_state(value: LayerValue) -> bool:
     """Return whether a value consists of tensors in tuples or lists alone."""
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(_is_state, value))
     return isinstance(value, Tensor)
 
 
-def _form(value: Value) -> tuple[Any, ...]:
+def _form(value: LayerValue) -> tuple[Any, ...]:
     """Return how a value nests, with () for each part that is not a tuple or list."""
     return tuple(map(_form, value)) if isinstance(value, (tuple, list)) else ()
 
 
-def rebuild(value: Value, tensors: Iterator[Tensor]) -> Value:
+def rebuild(value: LayerValue, tensors: Iterator[Tensor]) -> LayerValue:
     """Return a value of the same structure with other tensors."""
     if isinstance(value, Tensor):
         return next(tensors)
@@ -116,7 +116,7 @@ class Way:
     passes: str = ""
     state_first: bool = False
 
-    def call(self, layer: nn.Module, x: Tensor, state: Value, units: int) -> tuple[Tensor, Value]:
+    def call(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> tuple[Tensor, LayerValue]:
         """Run a layer over x `[T, B, m]` from a state, or from its start if this is None.
 
         Returns:
@@ -133,7 +133,7 @@ class Way:
         output, state = self._parts(self._returned(layer, x, state, units), x.shape[:2])
         return (output.transpose(0, 1) if self.batch_first else output), state
 
-    def _returned(self, layer: nn.Module, x: Tensor, state: Value, units: int) -> Value:
+    def _returned(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> LayerValue:
         given = self._given(x, state, units)
         return layer(*given, x) if self.state_first else layer(x, *given)
 
@@ -144,7 +144,7 @@ class Way:
         shape = [*([1] if "x" in self.start else []), _BATCH, units]
         return f" and a state {shape}" if self.start[-1] == "1" else f" and a state of two tensors {shape}"
 
-    def _given(self, x: Tensor, state: Value, units: int) -> tuple[Value, ...]:
+    def _given(self, x: Tensor, state: LayerValue, units: int) -> tuple[LayerValue, ...]:
         """Return the arguments of a call other than the inputs."""
         if state is not None:
             return (state,)
@@ -154,7 +154,7 @@ class Way:
         zeros = x.new_zeros(*leading, x.shape[0 if self.is_cell or self.batch_first else 1], units)
         return (zeros if self.start[-1] == "1" else (zeros, zeros.clone()),)
 
-    def _parts(self, value: Value, rows: tuple[int, ...]) -> tuple[Tensor, Value]:
+    def _parts(self, value: LayerValue, rows: tuple[int, ...]) -> tuple[Tensor, LayerValue]:
         """Return the outputs in a returned value, and its part that continues the sequence.
 
         Raises:
@@ -266,7 +266,7 @@ def batch_axis(one: Tensor, other: Tensor) -> int | None:
 
 
 @dataclass(frozen=True)
-class Gradients:
+class GradientReach:
     """What the gradient of a layer's outputs does not reach.
 
     Attributes:
@@ -278,7 +278,7 @@ class Gradients:
     without: tuple[str, ...]
 
 
-class Trial:
+class LayerTrial:
     """The trial of a layer in evaluation mode: how it is called, and whether it is a recurrence.
 
     Attributes:
@@ -380,7 +380,7 @@ class Trial:
         inputs = list(self.x[0].shape if is_cell else self.x.shape)
         raise Refused(furthest, f"for inputs {inputs}{way.start_in_words(self.units)}") from furthest
 
-    def _call(self, way: Way, x: Tensor, state: Value = None) -> tuple[Tensor, Value]:
+    def _call(self, way: Way, x: Tensor, state: LayerValue = None) -> tuple[Tensor, LayerValue]:
         with torch.no_grad():
             return way.call(self.layer, x, state, self.units)
 
@@ -450,7 +450,7 @@ class Trial:
         if trained and not way.call(self.layer, self.x, None, self.units)[0].requires_grad:
             raise Unfit("its outputs have no gradient, so its weights cannot be trained")
 
-    def gradients(self, way: Way) -> Gradients:
+    def gradients(self, way: Way) -> GradientReach:
         """Return what the gradient of the outputs does not reach.
 
         The outputs have random weights, because their plain sum may be constant, as that of a softmax is.
@@ -477,7 +477,7 @@ class Trial:
         own, later = (bool(of(part, [x])[0][0].any()) for part in (weighted[:1], weighted[1:]))
         reached = [bool(gradient.any()) for gradient in of(weighted, list(trained.values()))] if trained else []
         without = [name for name, is_reached in zip(trained, reached, strict=True) if not is_reached]
-        return Gradients(own and not later, tuple(without))
+        return GradientReach(own and not later, tuple(without))
 
     def _with_state(self, way: Way) -> Interface:
         """Return the interface with the part of the returned value that continues a sequence, if there is one."""

@@ -343,6 +343,7 @@ def check_folder(file: Path) -> None:
     Raises:
         UsageError: the folder does not exist or is not writable.
     """
+    # The folder counts and not the file, because a new file takes the place of the old one.
     if not os.access(file.parent, os.W_OK) or file.is_dir():
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists and is writable")
 

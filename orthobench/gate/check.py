@@ -16,7 +16,6 @@ from orthobench.errors import MissingDataError, UsageError
 from orthobench.executors.job import Ending, Job
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
-from orthobench.gate.render import as_json
 from orthobench.gate.results import SeedResult, calibrate, collect_results
 from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
@@ -99,6 +98,8 @@ def check_baseline(
         check_writable(Location.of(history))
     content = read_baseline(baseline)
     selected = content.select(only)
+    # One run at a time in this process, because each run's speed is divided by that
+    # of a product that is timed next to it.
     options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]
@@ -135,7 +136,7 @@ def check_baseline(
             findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
     if history is not None:
         with open_store(history, create=True) as store:
-            store.add_benchmark(CHECK, as_json(findings), facts)
+            store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
     return CheckResult(baseline, findings, selected, configs, seed_results, facts)
 
 

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from orthobench.analysis.inference import limit
+from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.errors import UsageError
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
-from orthobench.gate.inference import DETECTION, DEVIATIONS, FEWEST, detection, measured_margin, seeds_needed
+from orthobench.gate.margins import DETECTION, DEVIATIONS, detection, measured_margin, seeds_needed
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
@@ -28,8 +30,9 @@ def check_seeds(runs: Sequence[CheckedRun]) -> None:
         UsageError: a run has too few seeds.
     """
     for run in runs:
-        if not run.exact and len(run.seeds) < FEWEST:
-            raise UsageError(f"run {run.name}: a baseline needs {FEWEST} seeds or more, better 5; or set exact = true")
+        if not run.exact and len(run.seeds) < FEWEST_SEEDS:
+            needs = f"a baseline needs {FEWEST_SEEDS} seeds or more, better 5"
+            raise UsageError(f"run {run.name}: {needs}; or set exact = true")
 
 
 def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
@@ -127,7 +130,7 @@ def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
     lines = []
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1
-        last = statistics.fmean(metric.values.values()) + sign * (metric.margin or 0.0)
+        last = limit(list(metric.values.values()), metric.direction, metric.margin or 0.0)
         if name in chance and sign * last >= sign * chance[name]:
             lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {chance[name]:.3g}")
     return lines
@@ -143,6 +146,7 @@ def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[st
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
     own = environment.git(folder, "ls-files", "--full-name", "--", file.name, measured_file(file).name) or ""
+    # literal, because a file name may contain the characters of a pattern.
     others = [":/", *(f":(top,exclude,literal){name}" for name in own.splitlines())]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
     return Update(

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from orthobench.analysis import inference
+from orthobench.analysis.inference import Verdict
+from orthobench.analysis.pairing import changed, single
+from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
-from orthobench.gate.inference import FEWEST, difference, is_worse, power
+from orthobench.gate.margins import power
 from orthobench.gate.results import SeedResult, machine_kind
 
 SPEED = "speed"
 UNRECORDED = "no value is recorded: measure it with `orthobench check --update --reason '...'`"
-
-
-class Verdict(StrEnum):
-    """The outcome of a check for a metric."""
-
-    SAME = "same"
-    BETTER = "better"
-    WORSE = "worse"
-    INCONCLUSIVE = "inconclusive"
-    MISSING = "missing"
-    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -66,6 +58,23 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return 1 if Verdict.WORSE in failures else 3 if failures or all_skipped else 0
 
 
+def findings_summary(findings: Sequence[Finding]) -> str:
+    """Return the outcome of the check and the counts of its verdicts."""
+    counting = [finding.verdict for finding in findings if finding.counts]
+    counts = ", ".join(f"{counting.count(verdict)} {verdict}" for verdict in Verdict if verdict in counting)
+    outcome = {0: "as good as the baseline", 1: "WORSE than the baseline", 3: "NOT DECIDED"}[exit_code(findings)]
+    return f"{outcome}: {counts or 'nothing was checked'}"
+
+
+def findings_record(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings, their summary and the exit code as JSON values."""
+    return {
+        "exit_code": exit_code(findings),
+        "summary": findings_summary(findings),
+        "findings": [asdict(finding) | {"passes": finding.passes} for finding in findings],
+    }
+
+
 def skipped(run: CheckedRun, reason: str) -> Finding:
     """Return the finding for a run whose data set is missing."""
     return Finding(run.name, _metrics(run), Verdict.SKIPPED, reason)
@@ -91,10 +100,11 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
     if run.exact:
         return None
     fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
-    if fewest < FEWEST:
+    if fewest < FEWEST_SEEDS:
         reason = (
             f"{fewest} seed{'s' if fewest > 1 else ''} cannot be evidence: the spread of two has one degree of "
-            f"freedom and a 95 % interval that spans a factor of 70; take {FEWEST} or more, better 5, or exact = true"
+            "freedom and a 95 % interval that spans a factor of 70; "
+            f"take {FEWEST_SEEDS} or more, better 5, or exact = true"
         )
         return refused(Verdict.INCONCLUSIVE, reason)
     return None
@@ -151,19 +161,20 @@ def _judge_metric(
         )
 
     before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin
-    loss = difference(before, now, metric.direction)
+    # The margin is that of independent samples, so seeds that both sides have are not paired.
+    outcome, loss = inference.verdict(before, now, metric.direction, allowed)
     numbers = {
-        "loss": loss.loss,
+        "loss": loss.mean,
         "upper": loss.upper,
         "power": power(allowed, statistics.stdev(before), len(before), len(now)),
     }
-    if loss.upper <= allowed:
-        better = loss.upper < 0
-        return finding(Verdict.BETTER if better else Verdict.SAME, "", **numbers)
-    if is_worse(before, now, metric.direction, allowed):
-        return finding(Verdict.WORSE, f"{loss.loss:.3g} lost, {allowed:.3g} allowed", **numbers)
-    reason = f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: add seeds"
-    return finding(Verdict.INCONCLUSIVE, reason, **numbers)
+    words = {
+        Verdict.WORSE: f"{loss.mean:.3g} lost, {allowed:.3g} allowed",
+        Verdict.INCONCLUSIVE: (
+            f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: add seeds"
+        ),
+    }
+    return finding(outcome, words.get(outcome, ""), **numbers)
 
 
 def _equal_seeds(results: Mapping[int, SeedResult]) -> list[int]:
@@ -182,21 +193,21 @@ def _exactly(
     results: Mapping[int, SeedResult],
 ) -> tuple[Verdict, str]:
     """Return the verdict on values that should be equal, or within the tolerance on another kind of machine."""
-    if unknown := [seed for seed in values_now if seed not in metric.values]:
+    sides = single(metric.values, values_now)
+    if unknown := sides.only_second:
         return Verdict.MISSING, f"no value is recorded for {_seeds(unknown)}"
     tolerance, equal = 0.0, "equal to the last bit"
     if other := _other_machine(origin, results):
         if run.tolerance is None:
             return Verdict.INCONCLUSIVE, f"exact values need the same kind of machine; {other}"
         tolerance, equal = run.tolerance, f"within {run.tolerance:.2g} of another kind of machine; {other}"
-    then = {seed: metric.values[seed] for seed in values_now}
-    changed = [seed for seed, value in values_now.items() if abs(value - then[seed]) > tolerance * abs(then[seed])]
-    if not changed:
+    others = changed(sides, tolerance)
+    if not others:
         return Verdict.SAME, equal
-    gain = statistics.fmean(values_now.values()) - statistics.fmean(then.values())
-    if (gain > 0) == (metric.direction == "max"):
-        return Verdict.INCONCLUSIVE, f"{_seeds(changed)} changed, for the better on average: update, with the reason"
-    return Verdict.WORSE, f"{_seeds(changed)} changed, for the worse on average"
+    then = statistics.fmean(metric.values[seed] for seed in values_now)
+    if (statistics.fmean(values_now.values()) > then) == (metric.direction == "max"):
+        return Verdict.INCONCLUSIVE, f"{_seeds(others)} changed, for the better on average: update, with the reason"
+    return Verdict.WORSE, f"{_seeds(others)} changed, for the worse on average"
 
 
 def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> str:

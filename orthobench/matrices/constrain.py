@@ -108,6 +108,7 @@ class _Map(nn.Module):
 
     def forward(self, entries: Tensor) -> Tensor:
         with outside_autocast(entries.device):
+            # At least float32, because torch's solvers take no half precision.
             wide = entries if entries.dtype == torch.float64 else entries.float()
             pairs = zip(wide.unbind(), self.fixed.to(wide.dtype).unbind(), strict=True)
             return torch.cat([self.weight(block, fixed) for block, fixed in pairs]).to(entries.dtype)
@@ -198,6 +199,7 @@ class _Trivialisation(_Map):
 
 def _logarithm(rotation: Tensor) -> Tensor:
     """Return a skew-symmetric A with exp(A) = Q `[n, n]`, for a Q of determinant 1."""
+    # By SciPy on the host, because torch has no Schur decomposition; this runs once, when the weight gets its start.
     blocks, basis = scipy.linalg.schur(rotation.cpu().numpy())
     angles, half_turns, i = np.zeros_like(blocks), [], 0
     while i < len(blocks):

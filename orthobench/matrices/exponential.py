@@ -37,7 +37,7 @@ def _plain(upper: Tensor, n: int, on_device: bool) -> Tensor:
     return torch.matrix_exp(skew(upper, n))
 
 
-class _Exponential(torch.autograd.Function):
+class _SkewExponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, n: int, on_device: bool) -> Tensor:
         a = aligned(skew(upper, n))  # padding is safe: exp of a block diagonal matrix is block diagonal
@@ -123,4 +123,4 @@ def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
     """
     if on_device is None:
         on_device = upper.is_cuda or upper.is_meta or torch.compiler.is_compiling()
-    return applied(_Exponential, _plain, upper, n, on_device)
+    return applied(_SkewExponential, _plain, upper, n, on_device)

@@ -25,7 +25,7 @@ from orthobench.matrices.skew import applied
 
 
 @dataclass(frozen=True)
-class Layer:
+class Pairing:
     """A pairing of units: rolled back by `shift`, j and j + `distance` form a pair in each block of 2 `distance`."""
 
     distance: int
@@ -37,7 +37,7 @@ class Rotations:
     """The layers of a product over n units, and its number of angles."""
 
     units: int
-    layers: tuple[Layer, ...]
+    layers: tuple[Pairing, ...]
     angle_count: int
 
     def by_layer(self, angles: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def tunable(units: int, capacity: int) -> Rotations:
         raise ValueError(f"hidden_size={units} is odd: the tunable style pairs units, so give an even number")
     if capacity % 2 or not 2 <= capacity <= units:
         raise ValueError(f"capacity={capacity} should be an even number from 2 to hidden_size ({units})")
-    return Rotations(units, (Layer(1), Layer(1, shift=1)) * (capacity // 2), capacity // 2 * (units - 1))
+    return Rotations(units, (Pairing(1), Pairing(1, shift=1)) * (capacity // 2), capacity // 2 * (units - 1))
 
 
 def fft(units: int) -> Rotations:
@@ -75,7 +75,7 @@ def fft(units: int) -> Rotations:
     count = units.bit_length() - 1
     if count < 1 or units != 1 << count:
         raise ValueError(f"hidden_size={units} is not a power of two, which the FFT style needs: give one from 2 up")
-    return Rotations(units, tuple(Layer(units >> (i + 1)) for i in range(count)), count * units // 2)
+    return Rotations(units, tuple(Pairing(units >> (i + 1)) for i in range(count)), count * units // 2)
 
 
 def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | None = None) -> Tensor:
@@ -90,14 +90,14 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
     return applied(_Rotate, _plain, rows, angles, phases, rotations.layers)
 
 
-def product(rotations: Rotations, angles: Tensor) -> Tensor:
+def rotation_product(rotations: Rotations, angles: Tensor) -> Tensor:
     """Return W `[n, n]`, the product of the layers of real units; angles as for `rotate`.
 
     In the FFT style the layers after the first rotate the two halves of the units separately. W is therefore built from
     the last layer to the first: the products P and Q over d units each, with cosines C and sines S, become [[P C, -P
     S], [Q S, Q C]].
     """
-    if any(layer != Layer(rotations.units >> i) for i, layer in enumerate(rotations.layers, 1)):
+    if any(layer != Pairing(rotations.units >> i) for i, layer in enumerate(rotations.layers, 1)):
         return rotate(torch.eye(rotations.units, dtype=angles.dtype, device=angles.device), rotations, angles).T
     blocks = angles.new_ones(rotations.units, 1, 1)
     for cos, sin in zip(angles.cos().flip(0), angles.sin().flip(0), strict=True):
@@ -109,7 +109,7 @@ def product(rotations: Rotations, angles: Tensor) -> Tensor:
     return blocks[0]
 
 
-def _plain(rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:
+def _plain(rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Pairing, ...]) -> Tensor:
     for layer, cos, sin, factor in zip(layers, *_coefficients(angles, phases), strict=True):
         first, second = _split(rows, layer)
         second = second if factor is None else second * factor.view(-1, layer.distance)
@@ -121,7 +121,7 @@ class _Rotate(torch.autograd.Function):
     """The derivative is a function of the rows after the last layer, so it can be differentiated as it is."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Pairing, ...]) -> Tensor:
         rows = _plain(rows, angles, phases, layers)
         ctx.layers = layers
         ctx.save_for_backward(rows, angles, phases)
@@ -152,18 +152,18 @@ def _coefficients(angles: Tensor, phases: Tensor | None) -> tuple[Iterable[Any],
     return angles.cos(), angles.sin(), factors
 
 
-def _split(rows: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+def _split(rows: Tensor, layer: Pairing) -> tuple[Tensor, Tensor]:
     """Return the pairs' first and second units, each `[B, n / (2 distance), distance]`."""
     rolled = rows.roll(-layer.shift, -1) if layer.shift else rows
     first, second = rolled.reshape(len(rows), -1, 2, layer.distance).unbind(2)
     return first, second
 
 
-def _join(first: Tensor, second: Tensor, layer: Layer) -> Tensor:
+def _join(first: Tensor, second: Tensor, layer: Pairing) -> Tensor:
     rows = torch.stack((first, second), 2).flatten(1)
     return rows.roll(layer.shift, -1) if layer.shift else rows
 
 
-def _turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+def _turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor, layer: Pairing) -> tuple[Tensor, Tensor]:
     cos, sin = cos.view(-1, layer.distance), sin.view(-1, layer.distance)
     return cos * first - sin * second, sin * first + cos * second

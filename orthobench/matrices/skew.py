@@ -37,7 +37,7 @@ from torch import Tensor
 from orthobench.recurrence.backends import outside_autocast
 from orthobench.recurrence.cpu import call_c, cayley
 from orthobench.recurrence.plain_tensors import are_plain, in_torch, needs_torch
-from orthobench.recurrence.projection import product
+from orthobench.recurrence.projection import matrix_product
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
@@ -164,6 +164,7 @@ _LEAST = 400  # rows up to which LAPACK inverts the whole matrix
 
 def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the LU factors and pivots of `[n, n]`, whose Hermitian part is positive definite."""
+    # The `_ex` form, because the plain one waits for the GPU to read an error code.
     factors, pivots, _ = torch.linalg.lu_factor_ex(matrix, pivot=not matrix.is_cuda)
     return factors, pivots
 
@@ -210,7 +211,7 @@ def _plain(upper: Tensor, signs: Tensor) -> Tensor:
 
 
 def _is_in_c(*tensors: Tensor) -> bool:
-    """Return whether C computes all but the inverse, in the same numbers as torch's operations and `product`."""
+    """Return whether C computes all but the inverse, in the same numbers as torch's operations and `matrix_product`."""
     fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors) and are_plain(tensors)
     return fit and not in_torch() and not call_c.missing()
 
@@ -224,6 +225,7 @@ class _ScaledCayley(torch.autograd.Function):
             ctx.save_for_backward(upper, signs, kept.T, signs.contiguous())
             return weight
         inverse = inverse_of_shifted(skew(upper, n).double())
+        # Copied also if the type is the same, because the next line changes the inverse in place.
         ctx.save_for_backward(upper, signs, inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
         inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
         inverse.diagonal().sub_(signs)
@@ -235,7 +237,7 @@ class _ScaledCayley(torch.autograd.Function):
         _, _, inverse, signs = ctx.saved_tensors
         if _is_in_c(gradient, inverse) and inverse.stride(0) == 1:
             return cayley.cayley_gradient(gradient, inverse.T, signs), None
-        v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
+        v = matrix_product(matrix_product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 
 

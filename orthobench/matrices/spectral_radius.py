@@ -113,6 +113,7 @@ def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
         right, left = right / np.linalg.norm(right), left / np.linalg.norm(left)
         image, preimage = _times(matrix, right), _times(matrix.T, left)
         overlap = np.vdot(left, right)
+        # Negated, because NaN has to end the iteration too.
         if not abs(overlap) > 1e-12:
             return None
         value = complex(np.vdot(left, image) / overlap)
@@ -197,6 +198,7 @@ def _power(matrix: Tensor) -> tuple[Tensor, Tensor]:
             power = power @ power
         if squared % RESCALED == 0:
             norm = torch.linalg.vector_norm(power)
+            # Clamped because the powers of a nilpotent T become 0.
             power = power / norm.clamp(min=least)
             logarithm = logarithm + norm.log() / 2**squared
     return logarithm.exp(), power
@@ -233,6 +235,7 @@ def _derivative(matrix: Tensor, power: Tensor) -> Tensor:
 
 def _basis(matrix: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis `[n, 2]` of the space into which T^m maps, and whether the first vector spans it."""
+    # Not `power[:, i]`, because indexing by a number on the device waits for it.
     first = power.index_select(1, torch.linalg.vector_norm(power, dim=0).argmax()[None])[:, 0]
     first = first / torch.linalg.vector_norm(first)
     image = matrix @ first

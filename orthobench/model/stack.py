@@ -33,7 +33,7 @@ from orthobench.recurrence import GradientTrace, project, unread
 from orthobench.sequences import valid_steps
 
 
-class Layer(nn.Module):
+class StackedLayer(nn.Module):
     """A cell whose outputs the next layer reads, with dropout between the two.
 
     Args:
@@ -71,7 +71,7 @@ class Layer(nn.Module):
         return dropout(x, self.probability, self.training) if self.probability else x
 
 
-class ResidualBlock(Layer):
+class ResidualBlock(StackedLayer):
     """Norm, cell, GELU, dropout, GLU, dropout, skip."""
 
     def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
@@ -88,7 +88,7 @@ class ResidualBlock(Layer):
         return last_of(x, z.shape[0]) + self.drop(z), final
 
 
-class PostNormBlock(Layer):
+class PostNormBlock(StackedLayer):
     """Cell, skip, tanh of a linear map, skip, norm, dropout."""
 
     def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
@@ -112,7 +112,11 @@ def last_of(x: Tensor, steps: int) -> Tensor:
     return x if x.shape[0] == steps else x[-steps:]
 
 
-KINDS: dict[str | None, type[Layer]] = {None: Layer, "residual": ResidualBlock, "post_norm": PostNormBlock}
+KINDS: dict[str | None, type[StackedLayer]] = {
+    None: StackedLayer,
+    "residual": ResidualBlock,
+    "post_norm": PostNormBlock,
+}
 
 
 class Stack(Model):
@@ -162,7 +166,7 @@ class Stack(Model):
     def cells(self) -> Iterator[Model]:
         """Yield the cells, the lowest first."""
         for layer in self.layers:
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, StackedLayer)
             yield layer.cell
 
     def initial_state(self, batch_size: int) -> State:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.model import Model, State
-from orthobench.nn.packed import run_cell
+from orthobench.nn.packed_sequences import run_cell
 
 
 class _Run(nn.Module):
@@ -69,6 +69,7 @@ def _operation(
     def work() -> list[Tensor]:
         with torch.inference_mode(is_inference), torch.set_grad_enabled(in_training):
             inputs, outputs = _recorded(x, state, parameters, batch_sizes, cell, reverse)
+        # Clones, because an operation of torch must not return its inputs or views of them.
         results = [each.detach().clone(memory_format=torch.contiguous_format) for each in outputs]
         return [*results, _ticket(inputs, outputs) if in_training else torch.zeros(1, dtype=torch.int64, device="cpu")]
 

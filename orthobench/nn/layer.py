@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from orthobench.errors import UsageError, one_line, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.compiled import register, run_opaque
-from orthobench.nn.packed import run_cell
+from orthobench.nn.packed_sequences import run_cell
 from orthobench.recurrence.backends import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]
@@ -294,6 +294,7 @@ class RecurrentLayer(nn.Module):
                     )
                     return
 
+    # Forgotten here, because a move to another device or type changes all parameters in place.
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._versions.clear()
         super()._apply(fn, recurse)

@@ -49,7 +49,7 @@ _NONE = ("none", "null")
 
 Validator = Callable[[Any], Any]
 """Returns a value in the type of its option; raises ValueError for a wrong one."""
-Kind = tuple[Validator, str] | Any
+ArgumentKind = tuple[Validator, str] | Any
 """A validator, and what to give, for the line of an error; or a `Literal`, whose words are the values."""
 
 
@@ -252,7 +252,7 @@ A_FOLDER = (path, "a folder")
 A_PLACE = (named_location, "a folder or a URL")
 
 
-def read(name: str, value: Any, kind: Kind) -> Any:
+def read(name: str, value: Any, kind: ArgumentKind) -> Any:
     """Return the validated value of an argument.
 
     Raises:

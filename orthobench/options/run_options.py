@@ -22,11 +22,11 @@ from orthobench.options.arguments import (
     SOME_PLACES,
     SOME_SECONDS,
     SOME_TEXTS,
+    ArgumentKind,
     BackendName,
     DeviceName,
     GraphMode,
     KeepWeights,
-    Kind,
     OnDivergence,
     check_tag,
     parse_duration,
@@ -50,7 +50,7 @@ class Option:
     """
 
     help: str
-    kind: Kind = None
+    kind: ArgumentKind = None
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     least: int | None = None

@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from orthobench.errors import unknown
-from orthobench.papers.study import Record
-from orthobench.papers.study import Study as Study
+from orthobench.papers.paper_study import PaperRecord
+from orthobench.papers.paper_study import Study as Study
 
 PRINTED_TASKS = {
     "mnist": "MNIST",
@@ -31,7 +31,7 @@ PRINTED_TASKS = {
 Selection = Literal["curve", "last", "final", "early_stopped", "best_test", "best_valid"]
 
 
-class Aggregation(Record):
+class Aggregation(PaperRecord):
     """What a paper says about how it computed its numbers; a field that no source states is None.
 
     A measured number is computed in the same way. If nothing is stated, it is the mean over all seeds.
@@ -79,7 +79,7 @@ class Aggregation(Record):
         return over if seeds is None else "one seed" if seeds == 1 else f"{over} of {seeds}"
 
 
-class Printed(Record):
+class Printed(PaperRecord):
     """A published result: a value in the metric's unit (accuracies as fractions), a curve, or an outcome in words.
 
     A number that no source contains any more is `lost`. Outcomes and curves come from figures and logs.
@@ -120,7 +120,7 @@ class Printed(Record):
         return number if self.error is None else f"{number} ± {self.error:g}"
 
 
-class Column(Record):
+class Column(PaperRecord):
     """A column of a table, with the metric and the settings of the results in it."""
 
     label: str
@@ -132,7 +132,7 @@ class Column(Record):
         return (printed.metric, printed.split) == (self.metric, self.split) and experiment.has(self.where)
 
 
-class Small(Record):
+class Small(PaperRecord):
     """A small version of a figure, which takes a minute or two: models with the quick preset, or a quick study."""
 
     models: list[str] = []
@@ -140,7 +140,7 @@ class Small(Record):
     claims: list[dict[str, Any]] = Field([], description="claims, if not the figure's own")
 
 
-class Artifact(Record):
+class Artifact(PaperRecord):
     """A table or figure: the name by which experiments refer to it, its kind (`shows`) and its claims.
 
     With `shows` = "study", it consists of a study of the paper instead of experiments. Other tables and figures may
@@ -171,7 +171,7 @@ class Artifact(Record):
         return self
 
 
-class Protocol(Record):
+class Protocol(PaperRecord):
     """Settings that all experiments of a paper on a task share."""
 
     task_settings: dict[str, Any] = {}
@@ -181,7 +181,7 @@ class Protocol(Record):
     )
 
 
-class Experiment(Record):
+class Experiment(PaperRecord):
     """A model on a task as a paper trained it; its settings include the paper's protocol for the task."""
 
     artifact: str = Field(description="its table or figure, such as 'figure 2'")
@@ -252,6 +252,7 @@ class Experiment(Record):
 
     def aggregation_of(self, printed: Printed, artifact: Artifact) -> Aggregation:
         """Return how a result was computed, according to the result, else the experiment, else the table or figure."""
+        # Only if the file has it, because the field's default must not outweigh what the table says.
         own = Aggregation(selection=self.selection if "selection" in self.model_fields_set else None)
         whole = printed.aggregation.upon(self.aggregation).upon(own).upon(artifact.aggregation)
         return whole.upon(Aggregation(selection=self.selection))
@@ -271,7 +272,7 @@ class Experiment(Record):
         return self.settings | self.common if self.own_data else self.settings
 
 
-class Elsewhere(Record):
+class Elsewhere(PaperRecord):
     """A published result without an experiment in this file, and the reason; the report shows only the result."""
 
     artifact: str
@@ -280,7 +281,7 @@ class Elsewhere(Record):
     printed: list[Printed]
 
 
-class Paper(Record):
+class Paper(PaperRecord):
     key: str
     title: str
     subject: str = Field(description="what people call it: its model or its idea, such as scoRNN")

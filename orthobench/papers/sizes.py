@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 UNITS = {"k": 1_000, "M": 1_000_000}
 
 
-class Size(BaseModel):
+class PrintedSize(BaseModel):
     """A row: a model with the numbers of inputs and outputs of the task, and the published count, such as "16k".
 
     `embedding` is the number of parameters that the paper counts in addition to the model. If the count of the model
@@ -43,8 +43,8 @@ class Size(BaseModel):
         return round((count + self.embedding) / unit, digits) == float(number)
 
 
-def sizes() -> Iterator[Size]:
+def sizes() -> Iterator[PrintedSize]:
     """Yield all rows, paper by paper."""
     with files("orthobench.papers").joinpath("sizes.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
-            yield Size.model_validate(row)
+            yield PrintedSize.model_validate(row)

@@ -47,7 +47,7 @@ def span(seconds: Iterable[float], at_once: int) -> float:
     return max(free_at)
 
 
-def within(
+def runs_within(
     planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate], budget: float, at_once: int = 1
 ) -> list[PlannedRun]:
     """Return the runs that fit into a budget, by priority.

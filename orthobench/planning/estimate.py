@@ -93,6 +93,8 @@ class Estimator:
         group = nearest(settings, data_set(planned.config.spec.task_settings), known)
         if (not group or group[0].hardware is not None) and self.profile is not None:
             variant = planned.config.spec.variant
+            # Remembered, because the other seeds of the variant would fail in the
+            # same way, each in a process of its own.
             if failure := self.failures.get(variant):
                 return failure
             try:
@@ -106,6 +108,7 @@ class Estimator:
         near = group[0]
         (seconds, slowest), fastest = times(settings, group)
         memory = None if near.memory is None else round(near.memory * max(1.0, longer(settings, near.settings)))
+        # Squared, because the largest matrices have a row and a column for each hidden unit.
         wider = (settings["hidden_size"] / near.settings["hidden_size"]) ** 2
         source = fastest.name if len(group) == 1 else f"{fastest.name}, the fastest of {len(group)}"
         if fastest.hardware is not None:

@@ -107,7 +107,7 @@ def nearest(settings: dict[str, Any], data: dict[str, Any], known: Sequence[Expe
         data: the data set, as `data_set` returns it; only runs on the same one count.
         known: runs of the same task and model, the newest first.
     """
-    by_distance = [(distance(settings, other.settings), other) for other in known if other.data == data]
+    by_distance = [(time_distance(settings, other.settings), other) for other in known if other.data == data]
     near = [(away, other) for away, other in by_distance if away < NEAR]
     near = [entry for entry in near if entry[1].hardware is None] or near
     limit = min((away for away, _ in near), default=0.0) + EQUALLY_NEAR
@@ -159,7 +159,7 @@ def times(settings: dict[str, Any], group: Sequence[Experience]) -> tuple[tuple[
     return (seconds, max(time for time, _ in each)), fastest
 
 
-def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
+def time_distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
     """Return the distance of two runs of the same model, which measures how much the time of an iteration may differ.
 
     It is a sum over settings: |ln(a / b)| for whole numbers, 0.01 for other values that differ, and 1 for a missing

@@ -24,10 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset
 from orthobench.planning import MAX_SEEDS
-from orthobench.planning.grid import Axis, read_grid
-from orthobench.settings import read_toml, text
+from orthobench.planning.grid import GridAxis, read_grid
+from orthobench.settings import Scalar, read_toml, text
 
-Scalar = str | bool | int | float
 Name = Annotated[str, Field(min_length=1)]
 Points = Annotated[list[Scalar | Annotated[list[Scalar], Field(min_length=1)]], Field(min_length=1)]
 
@@ -66,7 +65,7 @@ class SweepFile(BaseModel):
         """Return the settings that all runs share, as text."""
         return {name: text(value) for name, value in self.settings.items()}
 
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[GridAxis]:
         """Return the axes of the grid.
 
         Raises:
@@ -83,6 +82,7 @@ def read_file(path: Path) -> SweepFile:
     """
     content = read_toml(path)
     for key in content:
+        # Before pydantic sees it, because its message would not name the nearest key.
         if key not in SweepFile.model_fields:
             raise unknown(f"key of {path}", key, SweepFile.model_fields)
     try:
@@ -91,7 +91,7 @@ def read_file(path: Path) -> SweepFile:
         raise UsageError(f"{path}: {_explain(error)}") from error
 
 
-def schema() -> str:
+def sweep_schema() -> str:
     """Return the JSON schema of sweep files, which docs/sweep.schema.json contains."""
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
     return json.dumps(content, indent=2)

@@ -33,7 +33,7 @@ Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
-class Axis:
+class GridAxis:
     """Settings that change together, and their values, point by point."""
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ def _repeated(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry, count in Counter(entries).items() if count > 1]
 
 
-def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[Axis]:
+def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[GridAxis]:
     """Read the axes of a sweep file or a Python call.
 
     Each is a text as above, a list of values, or a list of points for several settings.
@@ -76,7 +76,7 @@ def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[Axis]:
     ]
 
 
-def parse_axis(key: str, value: str) -> Axis:
+def parse_axis(key: str, value: str) -> GridAxis:
     """Read one axis: `hidden_size` and `128..512:x2`, or `(n,rho)` and `(170,17),(360,36)`.
 
     Raises:
@@ -84,14 +84,14 @@ def parse_axis(key: str, value: str) -> Axis:
     """
     names = _names(key)
     if not key.strip().startswith("("):
-        return Axis(names, tuple((number,) for part in value.split(",") for number in _values(key, part.strip())))
+        return GridAxis(names, tuple((number,) for part in value.split(",") for number in _values(key, part.strip())))
     if not re.fullmatch(rf"\s*{TUPLE}(\s*,\s*{TUPLE})*\s*", value):
         example = f"({','.join(f'{name}1' for name in names)})"
         raise UsageError(f"grid '{key}={value}' should have its values in brackets: write {key}={example},...")
-    return Axis(names, tuple(_split(inner) for inner in re.findall(TUPLE, value)))
+    return GridAxis(names, tuple(_split(inner) for inner in re.findall(TUPLE, value)))
 
 
-def combinations(axes: Sequence[Axis]) -> list[dict[str, str]]:
+def combinations(axes: Sequence[GridAxis]) -> list[dict[str, str]]:
     """Return all combinations; the last axis varies fastest. Without axes, the only combination is empty.
 
     Raises:
@@ -118,9 +118,9 @@ def _names(key: str) -> tuple[str, ...]:
     return _split(bound[1]) if bound else (key.strip(),)
 
 
-def _listed(names: tuple[str, ...], entries: Sequence[Any]) -> Axis:
+def _listed(names: tuple[str, ...], entries: Sequence[Any]) -> GridAxis:
     points = [entry if isinstance(entry, (list, tuple)) else [entry] for entry in entries]
-    return Axis(names, tuple(tuple(text(value) for value in point) for point in points))
+    return GridAxis(names, tuple(tuple(text(value) for value in point) for point in points))
 
 
 def _values(key: str, part: str) -> Iterator[str]:
@@ -135,6 +135,7 @@ def _values(key: str, part: str) -> Iterator[str]:
         yield part
         return
     first, last, sign, step = match.groups()
+    # Decimals, because 0.1 + 0.1 + 0.1 exceeds 0.3 in binary, and the range would lose its end.
     value, end, change = (_decimal(key, part, text) for text in (first, last, step))
     times = sign == "x"
     rises = value <= end and (change > 1 and value > 0 if times else change > 0)
@@ -165,6 +166,7 @@ def _decimal(key: str, part: str, text: str) -> Decimal:
 
 def _number(exact: Decimal, pointed: bool) -> str:
     """Format a number with twelve digits in plain notation; `pointed` adds a decimal point to a whole number."""
+    # Rounded, because products with a factor such as 1.1 soon have 28 digits.
     value = Context(prec=12).plus(exact).normalize()
     if value == value.to_integral_value() and abs(value) < 10**15:
         return f"{int(value)}.0" if pointed else str(int(value))

@@ -54,10 +54,11 @@ from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset, check_tag
 from orthobench.papers import find_paper, find_study
 from orthobench.planning import MAX_SEEDS
+from orthobench.planning.file import Name
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
-from orthobench.settings import read_toml, text
+from orthobench.settings import Scalar, read_toml, text
 from orthobench.settings.assignments import narrow, read_conditions
 from orthobench.store import Run, Status
 
@@ -78,8 +79,7 @@ EXPECTED = {
     "seeds": f"a number of seeds from 1 to {MAX_SEEDS}",
     "device": '"cuda"',
 }
-Name = Annotated[str, Field(min_length=1)]
-Values = dict[Name, str | bool | int | float]
+SettingValues = dict[Name, Scalar]
 Find = Callable[[Sequence[str]], Sequence[Run]]
 """Returns the stored records of the runs with these keys."""
 
@@ -87,6 +87,7 @@ Find = Callable[[Sequence[str]], Sequence[Run]]
 class ListedRuns(BaseModel):
     """Runs of a paper, a study or a task; the fields are named like the options of the commands that train them."""
 
+    # Strict, because TOML has types: whoever writes seeds = "5" or true has made a mistake.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     paper: Name | None = Field(None, description="a paper's key")
@@ -96,8 +97,10 @@ class ListedRuns(BaseModel):
     table: Name | None = Field(None, description="restrict to this table")
     figure: Name | None = Field(None, description="restrict to this figure")
     models: list[Name] | None = Field(None, min_length=1, description="restrict to these models")
-    where: Values = Field({}, description="restrict to runs with these settings")
-    settings: Values = Field({}, description="settings in place of the paper's: the runs are then not the paper's")
+    where: SettingValues = Field({}, description="restrict to runs with these settings")
+    settings: SettingValues = Field(
+        {}, description="settings in place of the paper's: the runs are then not the paper's"
+    )
     tags: list[Annotated[str, AfterValidator(check_tag)]] = Field([], description="names for the runs")
     best_of: Name | None = Field(None, description="take the settings of the best of the earlier entries with this tag")
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
@@ -167,7 +170,9 @@ def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: (), device: 
         UsageError: the file cannot be read, is not TOML, or has an invalid entry, which the message names.
     """
     runs: dict[str, SweepRun] = {}
-    trials: dict[str, list[tuple[Values, list[str]]]] = {}  # by tag: settings, and the keys of the runs with them
+    trials: dict[
+        str, list[tuple[SettingValues, list[str]]]
+    ] = {}  # by tag: settings, and the keys of the runs with them
     for number, entry in enumerate(_entries(path), 1):
         try:
             entry.check()
@@ -189,13 +194,13 @@ def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: (), device: 
     return list(runs.values())
 
 
-def _best(trials: Sequence[tuple[Values, Sequence[str]]], find: Find) -> Values | None:
+def _best(trials: Sequence[tuple[SettingValues, Sequence[str]]], find: Find) -> SettingValues | None:
     """Return the settings whose runs have the best mean of their best values; None as long as a run has no result.
 
     Raises:
         UsageError: all trials have diverged without any value.
     """
-    scores: list[tuple[float, Values]] = []
+    scores: list[tuple[float, SettingValues]] = []
     for settings, keys in trials:
         results = [run for run in find(keys) if Status(run.status).is_final]
         if len(results) < len(keys):
@@ -219,6 +224,7 @@ def _entries(path: Path) -> list[ListedRuns]:
     checked = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
+            # Before pydantic sees the entry, because its message would not name the nearest key.
             if key not in ListedRuns.model_fields:
                 raise unknown(f"key in entry {number} of {path}", key, ListedRuns.model_fields)
         models = entry.get("models")

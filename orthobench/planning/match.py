@@ -160,6 +160,7 @@ class Counter:
                 raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
         try:
             return build_model(config.model_class, settings, signature, generator).parameter_count()
+        # Passed on, because its message already names the cause.
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error
@@ -228,6 +229,7 @@ def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
     size, before = FIRST_SIZE, None
     while size <= LARGEST_SIZE:
         parameters = known(size)
+        # Equal counts end the search too, because the size then has no effect on the model.
         if parameters is not None and (parameters >= target or parameters == before):
             break
         size, before = 2 * size, parameters if parameters is not None else before
@@ -245,6 +247,7 @@ def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
         roots = math.sqrt(counts[low]), math.sqrt(counts[high])
         part = (math.sqrt(target) - roots[0]) / (roots[1] - roots[0]) if roots[1] > roots[0] else 0.5
         guess = min(max(low + round(part * (high - low)), low + 1), high - 1)
+        # With its neighbours, because a model may accept only even sizes.
         middle = next((near for near in (guess, guess + 1, guess - 1) if low < near < high and known(near)), None)
         if middle is None or counts[middle] == target:
             break

@@ -26,7 +26,7 @@ GRACE = 0.25
 """The share of a run's iterations during which it is not pruned, because many tasks begin with a plateau."""
 
 
-class Row(Protocol):
+class LoggedValue(Protocol):
     """A logged value of a metric; `split` is "train", "valid" or "test"."""
 
     @property
@@ -35,7 +35,7 @@ class Row(Protocol):
     def value(self) -> float | None: ...
 
 
-def objective_values(rows: Sequence[Row]) -> tuple[str, list[float]]:
+def objective_values(rows: Sequence[LoggedValue]) -> tuple[str, list[float]]:
     """Return the split by which a search judges a run, and the finite values of the metric on it, in order.
 
     The split is "valid" if the task has a validation split, else "test".
@@ -59,7 +59,7 @@ def was_pruned(run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class Median:
+class MedianRule:
     """The median rule.
 
     Attributes:

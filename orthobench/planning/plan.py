@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from orthobench.errors import UsageError
 from orthobench.options.arguments import OnDivergence, Preset
-from orthobench.planning.grid import Axis, combinations
+from orthobench.planning.grid import GridAxis, combinations
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings, identity
 from orthobench.spec.resolve import RunConfig, resolve
@@ -57,6 +57,7 @@ class PlannedRun:
         if self.existing_run is None:
             return "stale" if self.older_run else "missing"
         status = self.existing_run.status
+        # No lock is held, so the process is gone: it could not change the status, because it was killed.
         return Status.INTERRUPTED if status == Status.RUNNING else status
 
     @property
@@ -93,7 +94,7 @@ def resolve_grid(
     task: str,
     models: Sequence[str],
     overrides: Mapping[str, str],
-    grid: Sequence[Axis],
+    grid: Sequence[GridAxis],
     seeds: Sequence[int],
     preset: Preset,
 ) -> list[SweepRun]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from orthobench.model import Signature
-from orthobench.papers.sizes import Size, sizes
+from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
 
@@ -16,7 +16,7 @@ from orthobench.settings.assignments import parse_assignments
 class CountedSize:
     """A published size, and the parameter count of the model here."""
 
-    size: Size
+    size: PrintedSize
     count: int
 
     @property

@@ -24,7 +24,7 @@ from orthobench.metric import Metric
 from orthobench.model import Model
 from orthobench.options.arguments import Preset
 from orthobench.planning.match import Counter, check_can_match, with_equal_parameters
-from orthobench.planning.objective import Median, best_so_far, objective_values, was_pruned
+from orthobench.planning.objective import MedianRule, best_so_far, objective_values, was_pruned
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DRAWS = 20
 """The number of draws from the sampler before all points are enumerated."""
 
-State = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
+TrialStatus = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Trial:
     number: int
     settings: dict[str, str]
     config: RunConfig
-    state: State = "missing"
+    state: TrialStatus = "missing"
     run: Run | None = None
     split: str = "test"
     bests: list[float] = field(default_factory=list)
@@ -199,17 +199,19 @@ class Search:
             trials.append(trial)
         return trials
 
-    def _state(self, run: Run) -> State:
+    def _state(self, run: Run) -> TrialStatus:
         if self.prune and was_pruned(run):
             return "pruned"
-        return "interrupted" if run.status == Status.RUNNING else cast(State, run.status)
+        return "interrupted" if run.status == Status.RUNNING else cast(TrialStatus, run.status)
 
-    def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> Median | None:
+    def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> MedianRule | None:
         """Return the rule that prunes a trial, from the finished trials of earlier rounds; None without pruning."""
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
-        return Median(tuple(_whole_curve(other) for other in earlier if other.state == "finished"), self.metric.goal)
+        return MedianRule(
+            tuple(_whole_curve(other) for other in earlier if other.state == "finished"), self.metric.goal
+        )
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
         """Draw the next trial; return None if every point is already a trial.
@@ -240,15 +242,18 @@ class Search:
         """Yield points from the sampler and then, if their number is finite, all points."""
         import optuna
 
+        # Quiet, because optuna reports each study that it creates, and each draw creates one.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         distributions = self.space.distributions()
         ended = round_start(len(trials), round_size)
         past = [self._as_optuna(trial) for trial in trials[:ended] if trial.state != "failed"]
         past += [self._as_optuna(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
         for attempt in range(DRAWS):
+            # Reduced because the sampler takes 32 bits.
             seed = derive_seed(0, "search", self.key, len(trials), attempt) % 2**32
             # The constant liar: running trials count as bad, so that the sampler does not draw points near them.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            # A new study for each draw, because a draw may depend on nothing but the trials in the database.
             study = optuna.create_study(
                 sampler=sampler, direction="minimize" if self.metric.goal == "min" else "maximize"
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.planning.grid import NUMBER, Axis, parse_axis
+from orthobench.planning.grid import NUMBER, GridAxis, parse_axis
 from orthobench.settings.assignments import parse_assignments
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_POINTS = 10_000
 class Choices:
     """The points of a grid axis. The value of a point is text: `v`, or `v,w` for settings that change together."""
 
-    axis: Axis
+    axis: GridAxis
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +83,7 @@ class Range:
         """Return the value as text, rounded and clipped to the range."""
         if self.whole:
             return {self.name: str(value)}
+        # Clipped at last, because rounding can lead out of the range.
         return {self.name: str(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))}
 
     def value(self, settings: Mapping[str, str]) -> float:
@@ -143,6 +144,7 @@ class Space:
     def shuffled(self, seed: int) -> Iterator[dict[str, str]]:
         """Yield at most `MAX_POINTS` points in random order; nothing if an axis is a range of real numbers."""
         size = self.size or 0
+        # Drawn from a range, because a list of all points may not fit into memory.
         for index in random.Random(seed).sample(range(size), min(size, MAX_POINTS)):
             drawn: dict[str, float | str] = {}
             for name, axis in self.axes.items():

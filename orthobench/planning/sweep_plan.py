@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from orthobench.planning.budget import span, within
+from orthobench.planning.budget import runs_within, span
 from orthobench.planning.estimate import Estimate
 from orthobench.planning.plan import PlannedRun
 
@@ -109,7 +109,7 @@ def plan_sweep(
     if budget is None or estimates is None:
         selected = [run for run in planned if run.is_pending]
     else:
-        selected = within(planned, estimates, budget, at_once)
+        selected = runs_within(planned, estimates, budget, at_once)
     return SweepPlan(list(planned), selected, estimates, at_once, budget, machine)
 
 

@@ -23,8 +23,16 @@ from types import ModuleType
 from typing import Any, Literal
 
 from orthobench.errors import UsageError, unknown
-from orthobench.plugins.layers import NOTEBOOK, Layer, carried_layer, classes_of, find_layer, layers_of_file, quietly
-from orthobench.plugins.loading import LOCAL, run_file, serve
+from orthobench.plugins.layers import (
+    NOTEBOOK,
+    NamedLayer,
+    carried_layer,
+    classes_of,
+    find_layer,
+    layers_of_file,
+    quietly,
+)
+from orthobench.plugins.loading import LOCAL, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
 
@@ -41,7 +49,7 @@ CLASSES = 8
 """The largest number of classes of a file or module that an error lists."""
 
 
-_NAMED: dict[str, Layer] = {}
+_NAMED: dict[str, NamedLayer] = {}
 """The layers that the user has named in this process, by name."""
 
 
@@ -144,7 +152,7 @@ class Catalog:
             return model
         return f"{sources.path}:{model.rpartition(':')[2]}"
 
-    def _add(self, layer: Layer, is_carried: bool = False) -> None:
+    def _add(self, layer: NamedLayer, is_carried: bool = False) -> None:
         """Add a layer of another program; its code becomes one of the files unless it is installed."""
         first = self._plugins.get(("model", layer.name))
         if first is not None and ((known := first.sources()) is None or known.revision != layer.sources.revision):
@@ -318,9 +326,9 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
         )
 
 
-def _load_layer(layer: Layer) -> Any:
+def _load_layer(layer: NamedLayer) -> Any:
     """Return the model of a layer; a class that is a model already is used as it is."""
-    from orthobench.foreign.model import model_of  # with torch, which the list of plugins does not need
+    from orthobench.foreign.model_of_layer import model_of  # with torch, which the list of plugins does not need
 
     try:
         cls = quietly(layer.load, layer.name.rpartition(":")[0])
@@ -369,7 +377,7 @@ def _serve_imports(files: Iterable[Sources]) -> None:
                     f"plugin files {first.path} and {sources.path} import different modules of the name {name}: rename "
                     "one of the two"
                 )
-        serve(sources.folder, sources.imported)
+        serve_modules(sources.folder, sources.imported)
 
 
 def _from_file(sources: Sources) -> Iterator[Plugin]:

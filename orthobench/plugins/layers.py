@@ -33,7 +33,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
-from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
+from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
 from orthobench.system.location import from_home
@@ -46,7 +46,7 @@ _logger = logging.getLogger("orthobench")
 
 
 @dataclass(frozen=True)
-class Layer:
+class NamedLayer:
     """A layer by name.
 
     Attributes:
@@ -66,7 +66,7 @@ def is_layer(name: str) -> bool:
     return ":" in name
 
 
-def find_layer(named: Any, files: tuple[Sources, ...] = ()) -> Layer:
+def find_layer(named: Any, files: tuple[Sources, ...] = ()) -> NamedLayer:
     """Return the layer of a name or a class.
 
     Args:
@@ -87,9 +87,9 @@ def find_layer(named: Any, files: tuple[Sources, ...] = ()) -> Layer:
     return _of_module(where, name)
 
 
-def carried_layer(sources: Sources) -> Layer:
+def carried_layer(sources: Sources) -> NamedLayer:
     """Return the layer that another process has found; its text is in the sources."""
-    return Layer(sources.layer, sources, False, lambda: _run(sources))
+    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
 
 
 _LOADED: dict[tuple[str, str], tuple[Any, dict[Path, tuple[int, int] | None]]] = {}
@@ -106,11 +106,11 @@ def _run(sources: Sources) -> Any:
     where, _, name = sources.layer.rpartition(":")
     with Reads((sources,)) as reads:
         if where == NOTEBOOK or where.endswith(".py"):
-            serve(sources.folder, sources.imported)
+            serve_modules(sources.folder, sources.imported)
             module = run_file(Path(sources.path), sources.main)
         else:
             served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
-            serve(sources.folder, served)
+            serve_modules(sources.folder, served)
             module = importlib.import_module(where)
     note_import(sources, reads)
     cls = _attribute(module, name, where)
@@ -162,7 +162,7 @@ def quietly(load: Callable[[], Any], what: str) -> Any:
     return value
 
 
-def _of_class(cls: type) -> Layer:
+def _of_class(cls: type) -> NamedLayer:
     """Return the layer of a class object, under its shortest name."""
     name = cls.__qualname__
     if not name.isidentifier():
@@ -174,17 +174,17 @@ def _of_class(cls: type) -> Layer:
     return _of_module(cls.__module__, name, cls)
 
 
-def _of_notebook(cls: Any, name: str) -> Layer:
+def _of_notebook(cls: Any, name: str) -> NamedLayer:
     if not inspect.isclass(cls):
         raise UsageError(
             f"{NOTEBOOK}:{name} was a class of a notebook or script: call orthobench there, or write it to a file"
         )
     path = f"{NOTEBOOK}/{name}.py"
     sources = Sources({f"{name}.py": notebook_module(cls).encode()}, path=path, layer=f"{NOTEBOOK}:{name}")
-    return Layer(sources.layer, sources, False, lambda: _run(sources))
+    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
 
 
-def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> Layer:
+def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> NamedLayer:
     path = from_home(path)
     given = [each for each in files if Path(each.path).name == path and not each.layer]
     if not given and not Path(path).is_file():
@@ -193,10 +193,10 @@ def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> Layer:
         )
     found = given[0] if given else read_plugin_file(Path(path))
     sources = Sources(found.contents, path=found.path, layer=f"{Path(path).name}:{name}")
-    return Layer(sources.layer, sources, False, lambda: _run(sources))
+    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
 
 
-def _of_module(where: str, name: str, cls: type | None = None) -> Layer:
+def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
     """Return the layer of a module's class; the class is given, or imported.
 
     Raises:
@@ -220,7 +220,7 @@ def _of_module(where: str, name: str, cls: type | None = None) -> Layer:
     if file is None:
         raise UsageError(f"{public}:{name} has no source code, by which a run could be identified: write it to a file")
     if found := _distribution(top, Path(file)):
-        return Layer(f"{public}:{name}", _installed(cls, found), True, lambda: cls)
+        return NamedLayer(f"{public}:{name}", _installed(cls, found), True, lambda: cls)
     return _local(public, name, _root_of(module, Path(file)), cls)
 
 
@@ -248,8 +248,10 @@ def _modules_of(package: ModuleType) -> list[str]:
 def _spec(top: str) -> ModuleSpec | None:
     """Return where a top-level module is: on the path of this process, or in the current folder."""
     for finder in sys.meta_path:
+        # Ours is left out, because it would find the text that an earlier layer has served.
         if not isinstance(finder, PluginFinder) and (spec := finder.find_spec(top, None)):
             return spec
+    # The current folder by name, because the path of an installed command does not contain it.
     return PathFinder.find_spec(top, [str(Path.cwd())])
 
 
@@ -335,7 +337,7 @@ def _installed(cls: type, found: Distribution) -> Sources:
     return _AT_IMPORT[cls]
 
 
-def _local(where: str, name: str, root: Path, cls: type | None) -> Layer:
+def _local(where: str, name: str, root: Path, cls: type | None) -> NamedLayer:
     """Return the layer of a module that is not installed.
 
     Args:
@@ -354,14 +356,14 @@ def _local(where: str, name: str, root: Path, cls: type | None) -> Layer:
         raise UsageError(f"there is no module {where} in {root}: check its name")
     sources = Sources(contents, path=str(root / next(iter(contents))), layer=f"{where}:{name}")
     if cls is None:
-        return Layer(sources.layer, sources, False, lambda: _run(sources))
+        return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
     for path, text in contents.items():
         module = sys.modules.get(_module_name(path))
         if module is not None and not _is_current(module, text):
             raise UsageError(
                 f"{root / path} has changed since it was imported: reload {module.__name__}, or start Python again"
             )
-    return Layer(sources.layer, sources, False, lambda: cls)
+    return NamedLayer(sources.layer, sources, False, lambda: cls)
 
 
 def _module_name(path: str) -> str:
@@ -372,6 +374,7 @@ def _module_name(path: str) -> str:
 def _is_current(module: ModuleType, text: bytes) -> bool:
     """Return whether the functions of a module in memory are those of a text."""
     try:
+        # Without inheriting, because the `__future__` import of this file would count for the other text, too.
         codes = {code.co_qualname: code for code in _codes(compile(text, "", "exec", dont_inherit=True))}
     except (SyntaxError, ValueError):
         return False
@@ -475,7 +478,7 @@ def layers_of_file(where: str) -> list[str]:
     if not file.is_file():
         raise UsageError(f"there is no file {where} here: give its path, and its class as in {where}:MyCell")
     sources = read_plugin_file(file)
-    serve(sources.folder, sources.imported)
+    serve_modules(sources.folder, sources.imported)
     module = quietly(lambda: run_file(file, sources.main), where)
     torch: Any = sys.modules.get("torch")  # a file with layers imports it
     values = [] if torch is None else list(vars(module).items())
@@ -552,6 +555,7 @@ def _definition(value: Any, name: str) -> tuple[str, int]:
     definition = (ast.ClassDef, ast.FunctionDef)
     for kind, wanted in ((definition, value.__name__), (ast.Assign, value.__name__), (ast.Assign, name)):
         for file, line in places:
+            # By linecache, because the cells of a notebook are in no file.
             lines = linecache.getlines(file)
             for node in reversed(_statements("".join(lines))):  # a later definition replaces an earlier one
                 decorators = node.decorator_list if isinstance(node, definition) else []
@@ -619,4 +623,4 @@ def _literal(value: Any) -> str | None:
         return None
 
 
-__all__ = ["NOTEBOOK", "Layer", "carried_layer", "find_layer", "is_layer", "quietly"]
+__all__ = ["NOTEBOOK", "NamedLayer", "carried_layer", "find_layer", "is_layer", "quietly"]

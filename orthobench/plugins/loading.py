@@ -59,9 +59,10 @@ def spec_in_memory(name: str, path: Path, content: bytes) -> ModuleSpec:
     return spec
 
 
-def serve(folder: Path, contents: Mapping[str, bytes]) -> None:
+def serve_modules(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Make the modules of a folder, given by relative path, importable; already imported copies are forgotten."""
     if _FINDER not in sys.meta_path:
+        # First, because the folder may be on the path as well, and its file may have changed since it was hashed.
         sys.meta_path.insert(0, _FINDER)
     split = [(Path(path).with_suffix("").parts, folder / path, content) for path, content in contents.items()]
     for name in {parts[0] for parts, _, _ in split}:
@@ -80,6 +81,7 @@ def run_file(path: Path, content: bytes) -> ModuleType:
     name = f"{LOCAL}.{path.stem}"
     spec = spec_in_memory(name, path.absolute(), content)
     module = importlib.util.module_from_spec(spec)
+    # Before the code runs, because `dataclass` looks up the module of its class there.
     sys.modules[name] = module
     spec.loader.exec_module(module)  # type: ignore[union-attr]
     return module

@@ -96,6 +96,7 @@ class Reads:
 
     def __enter__(self) -> Self:
         self._entry, self.thread = sys._getframe(1), threading.get_ident()
+        # Remembered because only a thread that begins within the block can belong to the code from outside.
         self._other_threads = set(sys._current_frames()) - {self.thread}
         _listen(self)
         return self
@@ -118,6 +119,7 @@ class Reads:
         if flags & (os.O_WRONLY | os.O_TRUNC | os.O_EXCL):
             self._written.add(path)
             return
+        # A file that the code has written may be read again, because its content follows from the code.
         if path in self._written or path in self._texts or not path.is_file() or _belongs_to_programs(path):
             return
         if (place := self._reader(path)) is None:

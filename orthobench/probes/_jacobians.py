@@ -31,7 +31,7 @@ def first_sequence(context: ProbeContext) -> Tensor:
     """Return the valid inputs of the first sequence of the run's probe batch, `[T, 1, m]`."""
     batch = context.batch
     length = len(batch.inputs) if batch.lengths is None else int(batch.lengths[0])
-    return numbers(batch, context.task.signature.input_size)[:length, :1]
+    return input_numbers(batch, context.task.signature.input_size)[:length, :1]
 
 
 def start(model: Model, batch_size: int) -> State:
@@ -39,7 +39,7 @@ def start(model: Model, batch_size: int) -> State:
     return tuple(part.detach() for part in model.initial_state(batch_size))
 
 
-def numbers(batch: Batch, size: int) -> Tensor:
+def input_numbers(batch: Batch, size: int) -> Tensor:
     """Return the inputs up to the last valid step, `[T, B, m]`; symbols become one-hot vectors of this size m."""
     inputs = batch.inputs if batch.lengths is None else batch.inputs[: int(batch.lengths.max())]
     return inputs if inputs.is_floating_point() else one_hot(inputs, size, torch.get_default_dtype())

@@ -19,7 +19,7 @@ import torch
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.probes._jacobians import exact, first_sequence
-from orthobench.probes.jacobian import STEPS, spread, step_eigenvalues
+from orthobench.probes.jacobian import STEPS, spread_steps, step_eigenvalues
 
 
 class EulerStability(Probe):
@@ -37,7 +37,7 @@ class EulerStability(Probe):
         if not context.model.euler_step:
             return ProbeResult()
         model, inputs = exact(context.model), first_sequence(context).cpu().double()
-        steps = spread(STEPS, len(inputs))
+        steps = spread_steps(STEPS, len(inputs))
         factors = torch.stack(list(step_eigenvalues(model, inputs, steps)))
         real = (factors.real - 1) / model.euler_step
         moduli = factors.abs()

@@ -21,7 +21,7 @@ from torch import Tensor
 from orthobench.model import Model
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.probes._jacobians import advance, exact, first_sequence, start, state_jacobian, step_jacobians
-from orthobench.probes.jacobian import STEPS, spread
+from orthobench.probes.jacobian import STEPS, spread_steps
 from orthobench.probes.transient_growth import spectral_norm
 
 
@@ -43,7 +43,7 @@ class GradientBound(Probe):
             return ProbeResult()
         model = exact(context.model)
         inputs = first_sequence(context).cpu().double()
-        lags = [lag - 1 for lag in spread(STEPS, len(inputs))]
+        lags = [lag - 1 for lag in spread_steps(STEPS, len(inputs))]
         by_states, by_inputs = last_state_jacobians(model, inputs, lags)
         values: dict[str, float] = {}
         vectors: dict[str, Sequence[float]] = {"gradient_bound/lags": lags}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, numbers, start, step_jacobians
+from orthobench.probes._jacobians import advance, input_numbers, start, step_jacobians
 
 
 class HeatMap(Probe):
@@ -27,7 +27,7 @@ class HeatMap(Probe):
     def __call__(self, context: ProbeContext) -> ProbeResult:
         if not context.model.initial_state(1):  # a layer of another program that takes no state
             return ProbeResult()
-        model, inputs = context.model, numbers(context.batch, context.task.signature.input_size)
+        model, inputs = context.model, input_numbers(context.batch, context.task.signature.input_size)
         length, batch, width = inputs.shape
         parts = model.state_parts()
         maps = {name: inputs.new_zeros(length, length) for name in parts}

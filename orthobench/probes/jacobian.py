@@ -33,8 +33,8 @@ class Jacobian(Probe):
         if not context.model.initial_state(1):  # a layer of another program that takes no state
             return ProbeResult()
         model, inputs = context.model, first_sequence(context)
-        steps = spread(STEPS, len(inputs))
-        clouds = [steps[position - 1] for position in spread(CLOUDS, len(steps))]
+        steps = spread_steps(STEPS, len(inputs))
+        clouds = [steps[position - 1] for position in spread_steps(CLOUDS, len(steps))]
         vectors: dict[str, Sequence[float]] = {"jacobian/steps": steps}
         moduli = []
         for t, values_t in zip(steps, step_eigenvalues(model, inputs, steps), strict=True):
@@ -65,7 +65,7 @@ def step_eigenvalues(model: Model, inputs: Tensor, steps: Sequence[int]) -> Iter
         yield eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0])
 
 
-def spread(count: int, length: int) -> list[int]:
+def spread_steps(count: int, length: int) -> list[int]:
     """Return `count` of the numbers 1 to `length`, evenly spread; all of them if there are fewer."""
     return [int(t) for t in np.unique(np.linspace(1, length, min(count, length)).round())]
 

@@ -32,7 +32,7 @@ from orthobench.errors import lacks_memory
 from orthobench.metric import INSIDE, JACOBIAN, STEP, undefined
 from orthobench.model import Model
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, numbers, products, start
+from orthobench.probes._jacobians import advance, input_numbers, products, start
 from orthobench.task import Batch
 
 SEQUENCES = 4
@@ -126,5 +126,5 @@ def _middle(model: Model, batch: Batch, size: int) -> tuple[Tensor, tuple[Tensor
     """
     shortest = len(batch.inputs) if batch.lengths is None else max(1, int(batch.lengths[:SEQUENCES].min()))
     step = (shortest + 1) // 2
-    inputs = numbers(replace(batch, inputs=batch.inputs[:step, :SEQUENCES], lengths=None), size)
+    inputs = input_numbers(replace(batch, inputs=batch.inputs[:step, :SEQUENCES], lengths=None), size)
     return inputs[-1], advance(model, inputs[:-1], start(model, inputs.shape[1]))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes.jacobian import eigenvalues, spread
+from orthobench.probes.jacobian import eigenvalues, spread_steps
 
 POWERS = 64
 """Number of powers whose norms are recorded, spread over the sequence."""
@@ -34,7 +34,7 @@ class TransientGrowth(Probe):
 
     @torch.no_grad()
     def __call__(self, context: ProbeContext) -> ProbeResult:
-        powers = spread(POWERS, len(context.batch.inputs))
+        powers = spread_steps(POWERS, len(context.batch.inputs))
         values: dict[str, float] = {}
         vectors: dict[str, Sequence[float]] = {}
         for name, matrix in context.model.recurrent_matrices().items():

@@ -29,7 +29,7 @@ from orthobench.recurrence.call import Kind as Kind
 from orthobench.recurrence.call import Multiply as Multiply
 from orthobench.recurrence.call import Projection as Projection
 from orthobench.recurrence.call import State as State
-from orthobench.recurrence.projection import Read as Read
+from orthobench.recurrence.projection import OutputRead as OutputRead
 from orthobench.recurrence.projection import project as project
 from orthobench.recurrence.projection import reading as reading
 from orthobench.recurrence.projection import unread as unread
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from orthobench.recurrence.operation import resolved as resolved
     from orthobench.recurrence.ops.cornn import cornn as cornn
     from orthobench.recurrence.ops.delta import delta_rule as delta_rule
+    from orthobench.recurrence.ops.delta import normalized as normalized
     from orthobench.recurrence.ops.delta import read_memory as read_memory
-    from orthobench.recurrence.ops.delta import unit as unit
     from orthobench.recurrence.ops.diagonal import diagonal_recurrence as diagonal_recurrence
     from orthobench.recurrence.ops.gru import gru as gru
     from orthobench.recurrence.ops.independent import independent_recurrence as independent_recurrence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.plain import lipschitz as lipschitz
     from orthobench.recurrence.ops.plain import recurrence as recurrence
     from orthobench.recurrence.ops.selective import selective_scan as selective_scan
-    from orthobench.recurrence.ops.selective.gate import gated_scan as gated_scan
+    from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
     from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 MODULES = {
     "operation": ("resolved",),
     "ops.cornn": ("cornn",),
-    "ops.delta": ("delta_rule", "read_memory", "unit"),
+    "ops.delta": ("delta_rule", "read_memory", "normalized"),
     "ops.diagonal": ("diagonal_recurrence",),
     "ops.gru": ("gru",),
     "ops.independent": ("independent_recurrence",),
@@ -86,7 +86,7 @@ MODULES = {
     "ops.oscillators": ("oscillators",),
     "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
     "ops.selective": ("selective_scan",),
-    "ops.selective.gate": ("gated_scan",),
+    "ops.selective.gated_scan": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
     "passes.convolution": ("short_convolution",),
     "passes.cross_entropy": ("cross_entropy",),

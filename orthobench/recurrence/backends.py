@@ -14,6 +14,7 @@ AUTO = "auto"
 REFERENCE = "reference"
 BACKENDS = (REFERENCE, "cpu", "cuda")
 
+# Two places, because a context variable that `set_backend` sets would hold in its own thread alone.
 _current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
 _default = AUTO
 
@@ -28,7 +29,8 @@ class SelfTest(Protocol):
         """Return the facts for which the verdict is valid, as JSON values."""
 
 
-class _Record(threading.local):
+# Of each thread, because a program may train two runs at once, and each records its own back ends.
+class _ThreadRecord(threading.local):
     """The record of this thread's calls."""
 
     def __init__(self) -> None:
@@ -36,7 +38,7 @@ class _Record(threading.local):
         self.self_tests: dict[str, SelfTest] = {}
 
 
-_record = _Record()
+_record = _ThreadRecord()
 
 
 class BackendError(ValueError):
@@ -67,6 +69,7 @@ def chosen_backend() -> str:
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return the context in which `torch.autocast` changes no type on this device."""
     kind = device.type
+    # The device is named first, because torch raises an error for the autocast of "meta".
     is_on = kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if is_on else nullcontext()
 

@@ -234,6 +234,7 @@ class GradientTrace:
 
         for t, step in enumerate(steps):
             if step.requires_grad:
+                # t=t, because all hooks would otherwise record the last step.
                 step.register_hook(lambda gradient, t=t: record(gradient, t))
 
 
@@ -324,11 +325,11 @@ Inputs = Tensor | Projection | Convolution
 """The inputs of a recurrence, or what they are computed from."""
 
 
-def parts(x: Inputs) -> tuple[Tensor | None, ...]:
+def tensors_of(x: Inputs) -> tuple[Tensor | None, ...]:
     """Return the inputs, or the 4, 5 or 7 tensors from which they are computed; None for those that are absent."""
     if isinstance(x, Projection):
         return x.inputs, x.weight, x.bias, x.first
-    return (*parts(x.source), x.weight, x.before, x.bias) if isinstance(x, Convolution) else (x,)
+    return (*tensors_of(x.source), x.weight, x.before, x.bias) if isinstance(x, Convolution) else (x,)
 
 
 @dataclass(slots=True, eq=False)

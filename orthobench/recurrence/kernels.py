@@ -183,6 +183,8 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
         ImportError: the module cannot be imported.
     """
     name = f"{operation.folder}.{backend}"
+    # Only for a package, because an operation of a plugin may be declared in a
+    # plain module, without kernels next to it.
     if hasattr(sys.modules.get(operation.folder), "__path__") and importlib.util.find_spec(name):
         importlib.import_module(name)
     return operation.kernels.get(backend)
@@ -217,6 +219,8 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     if not needs_gradient:
         states, saved = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
         return states[0], _final(kernel, states, saved)
+    # The norms go through `forward`, because a Function has no other way to its context; in a tuple, because
+    # autograd would take a tensor for an input.
     form = (kernel, parameters, tuple(vectors), norms, len(state))
     outputs, *others = _KernelFunction.apply(*form, x, weight, *state, *vectors.values())
     if output_map is not None:
@@ -237,6 +241,7 @@ def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]
         return tuple(each for each in saved[: len(states)] if each is not None)
     if kernel.returns_ends:
         return states[1:]
+    # Clones, because a view of the last step would keep the states of all steps in memory.
     return tuple(state[-1].clone() for state in states)
 
 
@@ -277,6 +282,7 @@ class _KernelFunction(Function):
         kept = 1 if ctx.kernel.returns_ends else width
         final, output_gradient = others[:width], others[width] if len(others) > width else None
         if gradient is not None and final[0] is not None and not ctx.kernel.forgets_states:
+            # A copy, because another node of the graph may hold the same gradient.
             gradient = gradient.clone(memory_format=torch.contiguous_format)
             gradient[-1] += final[0]
             final = (None, *final[1:])

@@ -31,7 +31,7 @@ from orthobench.recurrence.call import (
     State,
     Step,
     Weight,
-    parts,
+    tensors_of,
 )
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.passes.convolution import short_convolution
@@ -141,6 +141,7 @@ def _module(name: str) -> ModuleType:
 
 def _log_once(level: int, message: str) -> None:
     if message not in _logged:
+        # Once, because training makes the same call again in every iteration.
         _logged.add(message)
         _logger.log(level, "%s", message)
 
@@ -200,7 +201,7 @@ class Operation(Declaration, Generic[P]):
             ValueError: shapes, types or devices do not fit.
         """
         parameters = self.bind(weight, *args, **kwargs)
-        values = (*parts(x), *state, *parameters.values(), weight)
+        values = (*tensors_of(x), *state, *parameters.values(), weight)
         known = self._check(x, weight, state, parameters, values)
         return Call(self, x, weight, state, parameters, trace, plain_tensors.are_plain(values), known)
 

@@ -24,29 +24,29 @@ from orthobench.recurrence import first_derivative, kernels, timing, workspace
 from orthobench.recurrence.cpu import call_c, matrix_products
 
 
-def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = timing.PROJECTION) -> Tensor:
+def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, phase: str = timing.PROJECTION) -> Tensor:
     """Return x = U u + b.
 
     Args:
         inputs: `[T, B, m]`.
         weight: U `[n, m]`.
         bias: b `[n]`.
-        part: the part of a training step to which its time is added.
+        phase: the phase of a training step to which its time is added.
 
     Returns:
         x `[T, B, n]`; for inputs with another number of axes, the same as `torch.nn.functional.linear`.
     """
     if not call_c.serves("T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
-    with timing.part(part):
-        result: Tensor = _Project.apply(inputs, weight, bias, part)
+    with timing.timed(phase):
+        result: Tensor = _Project.apply(inputs, weight, bias, phase)
     return result
 
 
 class _Project(Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, part: str) -> Tensor:
-        ctx.part = part
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, phase: str) -> Tensor:
+        ctx.phase = phase
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
         x = workspace.take(*inputs.shape[:2], weight.shape[0])
@@ -60,7 +60,7 @@ class _Project(Function):
     @first_derivative.once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], dx: Tensor) -> Any:
         inputs, weight = saved
-        with timing.part(ctx.part):
+        with timing.timed(ctx.phase):
             return (*_Project._gradients(ctx, inputs, weight, dx), None)
 
     @staticmethod
@@ -103,7 +103,7 @@ class _AddToFirst(Function):
         return gradient, gradient[0]
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
+def matrix_product(left: Tensor, right: Tensor) -> Tensor:
     """Return left right `[p, r]`, for use in hand-written gradients, because it has no derivative itself.
 
     Args:
@@ -116,12 +116,12 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return matrix_products.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
 
 
-Read = Callable[[Tensor], Tensor]
+OutputRead = Callable[[Tensor], Tensor]
 """A function of features h `[..., n]` that returns y = V h + c, as `torch.nn.functional.linear`."""
 
 
 @contextmanager
-def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read]:
+def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[OutputRead]:
     """Yield the function that maps features h to y = V h + c, to be called after the block.
 
     If the features are the outputs of all steps of a C recurrence in the block that projects its inputs, its loop has
@@ -138,7 +138,7 @@ def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read
     def read(features: Tensor) -> Tensor:
         if output_map.y is not None and features is output_map.outputs:
             return output_map.y
-        return project(features, weight, bias, part=timing.READOUT)
+        return project(features, weight, bias, phase=timing.READOUT)
 
     is_in_c = in_loop and torch.is_grad_enabled() and call_c.serves("p n, p", weight, bias)
     with kernels.expect(output_map if is_in_c else None):

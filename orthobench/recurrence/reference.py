@@ -50,6 +50,7 @@ def run(call: Call) -> Result:
     pieces = x.split(length)
     weights = call.weight.split(length) if isinstance(call.weight, Tensor) else [call.weight] * len(pieces)
     for piece, weight in zip(pieces, weights, strict=True):
+        # Not reentrant, because that form cannot be differentiated by `torch.autograd.grad`.
         states, state = checkpoint(loop, replace(call, weight=weight), piece, *state, use_reentrant=False)
         outputs.append(states)
     return torch.cat(outputs), state

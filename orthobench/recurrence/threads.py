@@ -39,11 +39,12 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
     try:
         work()
     finally:
+        # Awaited after an error too, because these threads still write into the caller's tensors.
         for future in futures:
             future.result()
 
 
-def ranges(size: int, parts: int) -> list[tuple[int, int]]:
-    """Divide [0, size) into at most `parts` ranges of nearly equal length."""
-    parts = max(1, min(parts, size))
-    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
+def ranges(size: int, count: int) -> list[tuple[int, int]]:
+    """Divide [0, size) into at most `count` ranges of nearly equal length."""
+    count = max(1, min(count, size))
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)]

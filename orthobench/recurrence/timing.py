@@ -1,4 +1,4 @@
-"""The time of each part of a step, for `bench --breakdown`."""
+"""The time of each phase of a step, for `bench --breakdown`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _recorded: dict[str, float] | None = None
 
 @contextmanager
 def record_times() -> Iterator[dict[str, float]]:
-    """Sum the seconds of each `part` inside the block in the dictionary that it yields."""
+    """Sum the seconds of each phase that is `timed` inside the block in the dictionary that it yields."""
     global _recorded
     before, _recorded = _recorded, {}
     try:
@@ -24,22 +24,22 @@ def record_times() -> Iterator[dict[str, float]]:
 
 
 def is_timing() -> bool:
-    """Return whether parts are being timed."""
+    """Return whether phases are being timed."""
     return _recorded is not None
 
 
-def part(name: str) -> AbstractContextManager[None]:
-    """Time the block as this part, inside `record_times`. Parts do not overlap."""
-    return nullcontext() if _recorded is None else _timed({name: lambda: 1.0}, _recorded)
+def timed(name: str) -> AbstractContextManager[None]:
+    """Time the block as this phase, inside `record_times`. Phases do not overlap."""
+    return nullcontext() if _recorded is None else _adding({name: lambda: 1.0}, _recorded)
 
 
-def divided(name: str, inner: str, share: Callable[[], float]) -> AbstractContextManager[None]:
-    """Time the block as two parts, inside `record_times`; afterwards `share` returns the inner part's share."""
-    return nullcontext() if _recorded is None else _timed({name: lambda: 1 - share(), inner: share}, _recorded)
+def timed_in_two(name: str, inner: str, share: Callable[[], float]) -> AbstractContextManager[None]:
+    """Time the block as two phases, inside `record_times`; afterwards `share` returns the inner one's share."""
+    return nullcontext() if _recorded is None else _adding({name: lambda: 1 - share(), inner: share}, _recorded)
 
 
 @contextmanager
-def _timed(shares: Mapping[str, Callable[[], float]], seconds: dict[str, float]) -> Iterator[None]:
+def _adding(shares: Mapping[str, Callable[[], float]], seconds: dict[str, float]) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield

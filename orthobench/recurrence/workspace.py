@@ -32,6 +32,8 @@ class _Loan(weakref.ref[np.ndarray]):
 
 class Workspace:
     def __init__(self) -> None:
+        # A lock, because two threads could otherwise take the same buffer between
+        # the search and its removal from the list.
         self._lock = threading.Lock()
         self._clock = 0
         self._free: list[tuple[int, np.ndarray]] = []  # the clock when it came back, and the memory
@@ -47,6 +49,8 @@ class Workspace:
         memory = self._memory(size)
         array = memory[:size].view(np.float32)
         # torch keeps this new array object until the storage dies, which returns the memory.
+        # A weak reference to the array, because a storage of torch has no hook for its end, while
+        # `from_numpy` holds the array until then.
         loan = _Loan(array, self._return)
         loan.memory = memory
         self._loans[id(loan)] = loan

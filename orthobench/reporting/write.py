@@ -84,7 +84,7 @@ def write_report(
         views = []
     if is_image(form):
         # Here and below, because matplotlib takes a third of a second to import, and the other forms need none of it.
-        from orthobench.reporting.figures.images import write_images
+        from orthobench.reporting.figures.figure_files import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))
     if scope.figure:

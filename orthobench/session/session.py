@@ -215,7 +215,9 @@ class Session:
         """Return a run in the form in which another process can train it."""
         options = replace(
             self.options,
+            # Named here, because `auto` could be another device in the process that trains.
             device="cuda" if self.device.type == "cuda" else "cpu",
+            # Absolute, because a job may start in another folder.
             data_folder=data_folder().absolute(),
             tags=self._tags(config),
             log_to=(),  # the session itself sends the events

@@ -31,7 +31,7 @@ from orthobench.training.graph import check_graph
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.settled import settled_run
-from orthobench.weights.files import remove, weights_folder
+from orthobench.weights.weights_files import remove, weights_folder
 
 if TYPE_CHECKING:
     from orthobench.training.trainer import Trainer
@@ -63,6 +63,8 @@ def train_one(
         check_places(database, options)
         check_device(options)
         check_writable(database)
+        # Before the database, because a run that cannot start must leave no empty file. The trainer is kept,
+        # so that task and model are built once.
         trainer = None
         if is_new(database):
             stack.enter_context(isolated())
@@ -71,6 +73,7 @@ def train_one(
         checkpoints, _ = places(database, options, key)
         if force:
             _forget(store, database, options, key)
+        # Here, because the sink that adds tags belongs to the training, which a run with a result skips.
         store.tag([key], options.tags)
         if run := settled_run(store, checkpoints, options.on_divergence):
             remove_leftovers(store, checkpoints)
@@ -175,6 +178,7 @@ def check_device(options: RunOptions) -> None:
     Raises:
         UsageError: one of them is missing.
     """
+    # Otherwise no question, because asking loads torch, and a run that has a result needs none of it.
     if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
         device = pick_device(options.device)
         check_backend(options.backend, device)

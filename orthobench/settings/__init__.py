@@ -23,6 +23,8 @@ SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 CHECKSUM = "_md5"
 """The suffix of a checksum: next to a setting `NAME` that names a file or folder there is `NAME_md5`."""
 
+Scalar = str | bool | int | float
+"""A setting's value, or one value of a list, as a file or a destination has it."""
 _INTEGER = TypeAdapter(int)
 
 
@@ -158,6 +160,7 @@ def _explain(problem: Any) -> str:
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
 
 
+# Sorted, because the order in which a class declares its settings must not change the keys of its runs.
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -279,6 +282,7 @@ def read_toml(file: Path, named: str = "") -> dict[str, Any]:
     """
     name = named or str(file)
     try:
+        # -sig, because editors of Windows begin a file with a byte order mark, which tomllib refuses.
         return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error

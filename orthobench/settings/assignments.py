@@ -110,7 +110,7 @@ def read_conditions(where: Iterable[str] = (), /, **values: Any) -> Conditions:
     return conditions
 
 
-def describe(conditions: Conditions) -> str:
+def conditions_text(conditions: Conditions) -> str:
     """Return the conditions as text that `parse_conditions` reads."""
     return ",".join(f"{key}={','.join(values)}" for key, values in conditions.items())
 
@@ -146,10 +146,12 @@ def narrow(
             existing = [value for _, values in described for value in _entries(values.get(key))]
             if (values := possible(key)) is not None:
                 _check_values(key, accepted, {*values, *map(text, existing)})
-            before = describe({name: conditions[name] for name in list(conditions)[: list(conditions).index(key)]})
+            before = conditions_text(
+                {name: conditions[name] for name in list(conditions)[: list(conditions).index(key)]}
+            )
             among = f"{noun}s with {before} have" if before else f"{noun}s have"
             raise NoMatchError(
-                f"no {noun} has {describe({key: accepted})}; {among} {key} {_listed(accepted, existing)}"
+                f"no {noun} has {conditions_text({key: accepted})}; {among} {key} {_listed(accepted, existing)}"
             )
         described = matching
     return [item for item, _ in described]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
-from orthobench.sinks.record import Points, RunRecord
+from orthobench.sinks.run_record import LoggedPoints, RunRecord
 
 
 class Change(StrEnum):
@@ -26,7 +26,7 @@ class RunWriter(Protocol):
 
     change: Change
 
-    def add(self, points: Points) -> None:
+    def add(self, points: LoggedPoints) -> None:
         """Append points, in the order of iterations."""
 
     def end(self, record: RunRecord) -> None:
@@ -36,6 +36,6 @@ class RunWriter(Protocol):
 class Destination(Protocol):
     """A place that receives runs. Any method may raise any exception; the caller shields training from it."""
 
-    def open(self, record: RunRecord, points: Points) -> RunWriter:
+    def open(self, record: RunRecord, points: LoggedPoints) -> RunWriter:
         """Open the run so that the destination has exactly these points, and return a writer."""
         ...

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 from orthobench.errors import one_line
 from orthobench.sinks.destination import Destination, RunWriter
-from orthobench.sinks.record import Points, RunRecord, equal, read_points
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, equal, read_points
 from orthobench.sinks.targets import Target
 from orthobench.store import Run, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd
@@ -86,7 +86,7 @@ class _OpenRun:
     """A run that is open at a destination, with the points that the destination has."""
 
     writer: RunWriter
-    points: Points = field(default_factory=dict)
+    points: LoggedPoints = field(default_factory=dict)
     iteration: int = 0
 
 
@@ -94,6 +94,7 @@ class _Channel(threading.Thread):
     """The thread of one destination; after its first failure it warns once and then does nothing."""
 
     def __init__(self, store: Store, target: Target) -> None:
+        # A daemon, because a server that does not answer must not keep the process from ending.
         super().__init__(name=f"orthobench {target.kind}", daemon=True)
         self.store, self.target = store, target
         self.messages: queue.SimpleQueue[tuple[str, Sign] | None] = queue.SimpleQueue()
@@ -108,6 +109,7 @@ class _Channel(threading.Thread):
         try:
             while (message := self.messages.get()) is not None:
                 self._serve(*message)
+            # A list, because the end of a run removes it.
             for key in list(self._open):
                 self._end(key)
         except Exception as error:
@@ -115,6 +117,7 @@ class _Channel(threading.Thread):
 
     def warn(self, reason: str) -> None:
         """Tell the user once that this destination receives nothing more, and how to send the rest."""
+        # Locked, because the end of the session may give its own warning at the same time.
         with self._lock:
             if self.has_failed:
                 return
@@ -150,6 +153,8 @@ class _Channel(threading.Thread):
         else:
             points = added = read_points(self.store, run)
             if self._destination is None:
+                # Opened in this thread and not before, because it may wait for a server
+                # or fail, which must not reach the run.
                 self._destination = self.target.open()
             opened = self._open[key] = _OpenRun(self._destination.open(record, points))
         opened.points |= added
@@ -171,6 +176,7 @@ class _Channel(threading.Thread):
         opened = self._open.pop(key)
         points = read_points(self.store, self._stored_run(key))
         if not equal(opened.points, points) and self._destination is not None:
+            # Whatever happens, because the run is written again below.
             with suppress(Exception):
                 opened.writer.end(record)
             opened.writer = self._destination.open(record, points)

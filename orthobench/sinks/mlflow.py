@@ -13,7 +13,7 @@ from mlflow.entities import Metric, Param, Run
 from mlflow.tracking import MlflowClient
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import Points, RunRecord, same_number
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, same_number
 from orthobench.store import Status
 
 EXPERIMENT = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "orthobench"
@@ -42,7 +42,7 @@ class MLflow:
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
         self.experiment = experiment.experiment_id if experiment else self.client.create_experiment(EXPERIMENT)
 
-    def open(self, record: RunRecord, points: Points) -> MLflowRun:
+    def open(self, record: RunRecord, points: LoggedPoints) -> MLflowRun:
         """Open the run, add the points that it lacks, and return a writer.
 
         Because MLflow cannot delete a point, a run with points that are not in the database is deleted and created
@@ -74,9 +74,9 @@ class MLflow:
         writer.add(points)
         return writer
 
-    def _points(self, run: Run) -> Points | None:
+    def _points(self, run: Run) -> LoggedPoints | None:
         """Return the points of a run; None if one occurs twice."""
-        points: Points = {}
+        points: LoggedPoints = {}
         for name in run.data.metrics:
             for metric in self.client.get_metric_history(run.info.run_id, name):
                 if (name, metric.step) in points:
@@ -95,7 +95,7 @@ class MLflowRun:
         """Write the run's state before its points."""
         self._write_state(self.record)
 
-    def add(self, points: Points) -> None:
+    def add(self, points: LoggedPoints) -> None:
         now = int(1000 * time.time()) if self.record.is_running else _milliseconds(self.record.updated_at)
         metrics = [Metric(name, _storable(value), now, iteration) for (name, iteration), value in points.items()]
         for start in range(0, len(metrics), METRICS_AT_ONCE):

@@ -15,11 +15,11 @@ from orthobench.system.location import Location, Place, from_home
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
 
-Kind = Literal["tensorboard", "mlflow", "wandb"]
-KINDS: tuple[Kind, ...] = ("tensorboard", "mlflow", "wandb")
-DEFAULT_LOCATIONS: dict[Kind, str] = {"tensorboard": "runs", "mlflow": "sqlite:///mlflow.db", "wandb": "."}
+SinkKind = Literal["tensorboard", "mlflow", "wandb"]
+SINK_KINDS: tuple[SinkKind, ...] = ("tensorboard", "mlflow", "wandb")
+DEFAULT_LOCATIONS: dict[SinkKind, str] = {"tensorboard": "runs", "mlflow": "sqlite:///mlflow.db", "wandb": "."}
 """The default location of each tool."""
-QUIET: dict[Kind, dict[str, str]] = {
+QUIET: dict[SinkKind, dict[str, str]] = {
     "tensorboard": {},
     "mlflow": {
         "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -39,7 +39,7 @@ class Target:
         location: a folder; for MLflow also a tracking URI.
     """
 
-    kind: Kind
+    kind: SinkKind
     location: Location
 
     def __str__(self) -> str:
@@ -74,8 +74,8 @@ def parse_target(place: Place) -> Target:
     """
     text = Location.of(place).real
     name, colon, location = text.partition(":")
-    if name not in KINDS:
-        raise unknown("destination", name, KINDS)
+    if name not in SINK_KINDS:
+        raise unknown("destination", name, SINK_KINDS)
     if colon and not location:
         raise UsageError(f"'{text}' names no folder: write {name}:DIR, or {name} alone")
     kind = name

@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import Points, RunRecord, equal
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, equal
 from orthobench.store import Status
 from orthobench.store.result import as_name
 
@@ -37,7 +37,7 @@ class TensorBoard:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def open(self, record: RunRecord, points: Points) -> TensorBoardRun:
+    def open(self, record: RunRecord, points: LoggedPoints) -> TensorBoardRun:
         """Open the run, replace event files with other points, and return a writer.
 
         Raises:
@@ -53,6 +53,7 @@ class TensorBoard:
         writer = TensorBoardRun(folder, Change.REPLACED if earlier else Change.ADDED, record, False)
         writer.add(points)
         for file in earlier:
+            # Only now, because an export that fails should leave the earlier file.
             file.unlink(missing_ok=True)
         return writer
 
@@ -83,8 +84,9 @@ class TensorBoardRun:
     def _write_record(self, record: RunRecord) -> None:
         self._writer.add_text(RECORD, json.dumps(record.content(), sort_keys=True))
 
-    def add(self, points: Points) -> None:
+    def add(self, points: LoggedPoints) -> None:
         writer = self._open()
+        # With its zone, because timestamp() takes a time without one as local, and the database's are in UTC.
         started = self.record.started_at.replace(tzinfo=UTC).timestamp()
         now = time.time() if self.record.is_running else started
         for (name, iteration), value in points.items():
@@ -120,11 +122,12 @@ def _own_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
 
 
-def _read(folder: Path) -> tuple[Points | None, dict[str, Any] | None]:
+def _read(folder: Path) -> tuple[LoggedPoints | None, dict[str, Any] | None]:
     """Return the points of a run's folder, None if one occurs twice, and the run's last record."""
+    # 0 keeps all, because the reader otherwise takes a sample of them.
     events = EventAccumulator(str(folder), size_guidance={TENSORS: 0})
     events.Reload()
-    points: Points = {}
+    points: LoggedPoints = {}
     content = None
     for tag in events.Tags()[TENSORS]:
         if tag == f"{RECORD}/text_summary":

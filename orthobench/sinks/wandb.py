@@ -17,7 +17,7 @@ from typing import Any, Literal
 import wandb
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import Points, RunRecord
+from orthobench.sinks.run_record import LoggedPoints, RunRecord
 from orthobench.store import Status
 from orthobench.system import files
 
@@ -35,7 +35,7 @@ class WeightsAndBiases:
         self.mode: Literal["online", "offline"] = "online" if os.environ.get("WANDB_MODE") == "online" else "offline"
         folder.mkdir(parents=True, exist_ok=True)
 
-    def open(self, record: RunRecord, points: Points) -> WandbRun:
+    def open(self, record: RunRecord, points: LoggedPoints) -> WandbRun:
         """Open the run and return a writer; an offline run holds the whole series and replaces an earlier one."""
         earlier = self._own_folders(record.key)
         if [_digest_in(folder) for folder in earlier] == [_digest(record, points)]:
@@ -45,12 +45,14 @@ class WeightsAndBiases:
         # replacement.
         while any(time.strftime("-run-%Y%m%d_%H%M%S-") in folder.name for folder in earlier):
             time.sleep(0.05)
+        # Set aside and not removed yet, because the export may still fail.
         moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
         run: Any = wandb.init(
             project=PROJECT,
             id=record.key,
             name=record.key,
             group=str(record.facts["variant"]),
+            # Cut, because Weights & Biases refuses longer ones.
             tags=[tag[:64] for tag in record.tags],
             config=dict(record.settings) | {f"orthobench.{name}": value for name, value in record.facts.items()},
             mode=self.mode,
@@ -76,10 +78,10 @@ class WeightsAndBiases:
 class WandbRun:
     """Writes one run; `run` is None if there is nothing to write."""
 
-    def __init__(self, run: Any, record: RunRecord, points: Points, change: Change) -> None:
+    def __init__(self, run: Any, record: RunRecord, points: LoggedPoints, change: Change) -> None:
         self.run, self.record, self.points, self.change = run, record, points, change
 
-    def add(self, points: Points) -> None:
+    def add(self, points: LoggedPoints) -> None:
         self.points = self.points | points
         for iteration, rows in groupby(points.items(), key=lambda point: point[0][1]):
             self.run.log({name: value for (name, _), value in rows}, step=iteration)
@@ -100,6 +102,7 @@ def _settings() -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
+        # Runs in addition to open ones, because a sweep trains several at once.
         reinit="create_new",
         symlink=False,
         disable_git=True,
@@ -118,7 +121,7 @@ def _digest_in(folder: Path) -> str:
     return str(json.loads((folder / MARK).read_bytes()).get("holds", ""))
 
 
-def _digest(record: RunRecord, points: Points) -> str:
+def _digest(record: RunRecord, points: LoggedPoints) -> str:
     """Return the hash of a run's record and points."""
     rows = [[name, iteration, repr(value)] for (name, iteration), value in points.items()]
     return hashlib.sha256(json.dumps([record.content(), sorted(rows)], sort_keys=True).encode()).hexdigest()

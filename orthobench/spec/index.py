@@ -73,6 +73,7 @@ def compute() -> dict[str, Any]:
 
 def _computed_elsewhere() -> dict[str, Any]:
     """Compute the index in another process, or in this one if the other process cannot start or fails."""
+    # With -P, because -m would search the user's folder first, where a file may be called json.py.
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
@@ -137,6 +138,7 @@ def code_hash() -> str:
     files = {file for folder in folders for file in folder.rglob("*") if file.suffix in SOURCES}
     total = hashlib.sha256()
     for file in sorted(files):
+        # With its name, because a plugin is named after its file.
         total.update(f"{file}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 

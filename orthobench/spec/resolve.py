@@ -220,6 +220,7 @@ def resolve(
         TrainingSettings.read(training_group),
         seed,
     )
+    # Loaded only because an unknown probe should be refused before the run starts.
     catalog.probes(spec.training.get("probes", ()))
     return RunConfig(spec, catalog, preset)
 

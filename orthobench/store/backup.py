@@ -37,6 +37,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
                     source.isolation_level = None
                     source.execute("BEGIN")  # so that the counts describe the copied state
                     counts = row_counts(source)
+                    # Not a copy of the file, because the newest transactions can still be in the log beside it.
                     source.backup(target)
                 _check(file, part, copy, counts)
             finally:

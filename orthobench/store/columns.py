@@ -156,6 +156,7 @@ def _read_metrics(
     """
     curve = (StoredMetric.run_id, StoredMetric.series_id)
     counts = select(*_unchecked(*curve, Series.split, Series.name), func.count())
+    # An outer join, because a value without its series has to fail the check of types instead of vanishing.
     counts = counts.join_from(StoredMetric, Series, isouter=True)
     counts = counts.group_by(*curve, Series.split, Series.name).order_by(*curve)
     values = select(*_unchecked(StoredMetric.iteration, StoredMetric.value, StoredMetric.kind))
@@ -210,6 +211,7 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
     vectors: list[NDArray[np.float32]] = []
     for ids in _parts(run_ids):
         chosen = row.run_id.in_(ids), row.id.not_in(broken)
+        # Fewer rows at once, because each block unpacks to many numbers.
         for rows in session.connection().execute(query.where(*chosen)).partitions(ROWS_AT_ONCE // 100):
             for run, epoch, iteration, block in zip(*_columns(rows, TRACE_TYPES), strict=True):
                 for text, vector in _vectors(block).items():
@@ -217,6 +219,7 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
                     facts.append((run, epoch, iteration))
                     vectors.append(vector)
     run, epoch, iteration = np.array(facts, int).reshape(-1, 3).T
+    # Not `np.array`, because vectors of equal length would become a matrix.
     values = np.fromiter(vectors, object, len(vectors))
     names = sorted(set(texts))
     numbers = {text: number for number, text in enumerate(names)}

@@ -276,6 +276,7 @@ def _searched(read: Callable[[int, int], None], rows: Sequence[int]) -> Iterator
         if isinstance(error, DamagedError) and primary_code(error.__cause__):
             raise
         if len(rows) > 1:
+            # By halves, because broken rows are few, and a query for each row would take very long.
             middle = len(rows) // 2
             yield from _searched(read, rows[:middle])
             yield from _searched(read, rows[middle:])
@@ -290,6 +291,7 @@ def _printable(text: str) -> str:
 
 def number_column(connection: Connection) -> str:
     """Return the name of the column that numbers a table's rows."""
+    # Not always the id, because tags, segments and weights have none.
     return "rowid" if connection.dialect.name == "sqlite" else "id"
 
 
@@ -310,6 +312,7 @@ def _rows_of(connection: Connection, table: Table, parent: str, lost: Collection
 def _row_name(connection: Connection, table: Table, row: int) -> str:
     """Return the name of a row for the user: the run's key, or the row's number."""
     if table is Run.__table__:
+        # As bytes, because the broken value may be the key itself, in no valid encoding.
         content = "CAST(key AS BLOB)" if connection.dialect.name == "sqlite" else "convert_to(key, 'UTF8')"
         key = connection.exec_driver_sql(f"SELECT {content} FROM run WHERE id = {row}").scalar()
         if shown := _printable(bytes(key or b"").decode(errors="replace")):
@@ -349,6 +352,7 @@ def check_before_writing(file: Path) -> None:
     if not file.exists():
         return
     status = file.stat()
+    # By number and not by path, because several paths may lead to the same file.
     if (status.st_dev, status.st_ino) in _checked:
         return
     if problems := _checked_by(file, f"quick_check({SHOWN_PROBLEMS + 1})", seconds=CHECK_SECONDS):
@@ -408,6 +412,7 @@ def _checked_by(file: Path, check: str, seconds: float = float("inf"), immutable
         translated_errors(file, f"database {file} cannot be checked"),
         connect(file, immutable=immutable) as connection,
     ):
+        # Interrupted from here, because SQLite has no time limit for its checks.
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
         try:
             return [str(line) for (line,) in connection.execute(f"PRAGMA {check}") if line != "ok"]

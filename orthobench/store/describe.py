@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.store.damage import check_tables, problems_of
-from orthobench.store.open import HEAD, open_engine, reach, schema, without_runs
+from orthobench.store.open import HEAD, open_engine, reach_database, schema_revision, without_runs
 from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run, StoredMetric, StoredTrace
 from orthobench.system.location import Location
@@ -35,7 +35,7 @@ class Description:
     unread: list[str]
 
 
-def describe(location: Location, check: bool = False) -> Description:
+def describe_database(location: Location, check: bool = False) -> Description:
     """Return the description of a database.
 
     Args:
@@ -47,7 +47,7 @@ def describe(location: Location, check: bool = False) -> Description:
     engine, file = open_engine(location), location.file
 
     def read() -> Description:
-        version = schema(engine, location)
+        version = schema_revision(engine, location)
         if version is None:
             raise without_runs(location)
         if version == HEAD:
@@ -70,7 +70,7 @@ def describe(location: Location, check: bool = False) -> Description:
             )
 
     try:
-        return reach(engine, location, read)
+        return reach_database(engine, location, read)
     finally:
         engine.dispose()
 

@@ -23,7 +23,7 @@ from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueCons
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.damage import check_tables, integrity_problems
-from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
 from orthobench.store.result import Status, as_name
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
@@ -47,7 +47,7 @@ class Merged:
 
 
 @contextmanager
-def reading(place: Place) -> Iterator[Store]:
+def opened_unchanged(place: Place) -> Iterator[Store]:
     """Open a database without changing it: a file with an older schema is copied, and the copy is upgraded.
 
     Raises:
@@ -56,7 +56,7 @@ def reading(place: Place) -> Iterator[Store]:
     location = Location.of(place)
     engine, file = open_engine(location), location.file
     try:
-        version = reach(engine, location, lambda: schema(engine, location))
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
     finally:
         engine.dispose()
     if version is None or version >= HEAD:
@@ -94,6 +94,7 @@ def copy_to_file(location: Location, copy: Path) -> None:
         _check_tables(location)
         back_up(file, copy)
         return
+    # In the folder of the copy, because a file can get its name in one step only on its own disk.
     with TemporaryDirectory(dir=copy.parent) as folder:
         part = Path(folder) / copy.name
         with open_store(location) as source, open_store(part, create=True) as store:
@@ -119,7 +120,7 @@ def _check_tables(location: Location) -> None:
     """
     engine = open_engine(location)
     try:
-        if reach(engine, location, lambda: schema(engine, location)) == HEAD:
+        if reach_database(engine, location, lambda: schema_revision(engine, location)) == HEAD:
             check_tables(engine, location)
     finally:
         engine.dispose()
@@ -143,6 +144,7 @@ def merge(
         with target_connection.begin():
             ids: dict[str, dict[int, int]] = {}  # by table: the target's id of each of the source's rows
             copied: set[int] = set()  # the source's runs whose measured rows are copied
+            # In this order, because a row refers to the new ids of rows in earlier tables.
             for table in Base.metadata.sorted_tables:
                 if table is RUN:
                     ids[table.name], copied = _merge_runs(

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.backup import back_up
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.server import ENGINE_ARGUMENTS, Server
+from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
 from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
@@ -52,7 +52,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
     Args:
         place: "results.db", or a URL such as "postgresql://host/name".
         create: whether to create a missing database.
-        stop_waiting: as for `reach`.
+        stop_waiting: as for `reach_database`.
 
     Raises:
         UsageError: the database is missing, cannot be opened, has no runs of orthobench, or has a newer schema.
@@ -63,8 +63,9 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
 
     def upgrade_or_check() -> None:
         if create and file is not None:
+            # Before anything else, because a write to a damaged file may damage more of it.
             check_before_writing(file)
-        version = schema(engine, location)
+        version = schema_revision(engine, location)
         if version is None and not create:
             raise without_runs(location)
         if version is None:
@@ -82,7 +83,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
             check_tables(engine, location)
 
     try:
-        reach(engine, location, upgrade_or_check, stop_waiting)
+        reach_database(engine, location, upgrade_or_check, stop_waiting)
     except OrthobenchError:
         engine.dispose()
         raise
@@ -103,7 +104,7 @@ def open_read_only(place: Place) -> Store:
     else:
         engine.update_execution_options(reads_only=True)
     try:
-        version = reach(engine, location, lambda: schema(engine, location))
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
         if version is None:
             raise without_runs(location)
         if version != HEAD:
@@ -119,7 +120,7 @@ def open_read_only(place: Place) -> Store:
     return Store(engine)
 
 
-def reach(
+def reach_database(
     engine: Engine, location: Location, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None
 ) -> T:
     """Call `work`, the first access to a database, and return its result.
@@ -138,14 +139,14 @@ def reach(
         if engine.dialect.name != "postgresql":
             with explained(engine):
                 return work()
-        server = Server(engine)
+        server = DatabaseServer(engine)
         if stop_waiting is None:
             server.connect()
         else:
             server.stop_waiting = stop_waiting
         return server.with_retries(work)
     except SQLAlchemyError as error:
-        raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
+        raise UsageError(f"database {location} cannot be opened: {driver_message(error)}") from error
 
 
 def open_engine(location: Location, *, create: bool = False) -> Engine:
@@ -174,7 +175,7 @@ def open_engine(location: Location, *, create: bool = False) -> Engine:
         fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error
     except ArgumentError as error:  # such as ?port=none
-        raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
+        raise UsageError(f"database {location} cannot be opened: {driver_message(error)}") from error
     if url.get_backend_name() == "sqlite":
         prepare(engine, file)
     return engine
@@ -215,7 +216,7 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} cannot be read: make it readable, or name another with `db`")
 
 
-def schema(engine: Engine, location: Location) -> str | None:
+def schema_revision(engine: Engine, location: Location) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
     Raises:
@@ -266,10 +267,14 @@ def upgrade(engine: Engine, file: Path | None) -> None:
     Raises:
         StorageError: the disk has no room for the copy or the new tables.
     """
+    # A lock in addition to the transaction, because the journal's mode is changed outside of it.
     with _upgrade_lock(engine, file):
         if file is not None:
             with translated_errors(file, f"database {file} cannot be used"), connect(file) as plain:
+                # On a connection of its own, because SQLite cannot change the journal within a transaction.
                 plain.execute("PRAGMA journal_mode = WAL")
+        # The version is read again inside, because another process may have
+        # upgraded while this one waited for the lock.
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
             if version == HEAD:
@@ -285,7 +290,7 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
     if file is None:
         if engine.dialect.name != "postgresql":
             return nullcontext()
-        return Server(engine).migration_lock()
+        return DatabaseServer(engine).migration_lock()
     lock = FileLock(file.with_name(f".{file.name}.lock"))
     try:
         return lock.acquire()
@@ -298,12 +303,13 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
+    # Doubled, because alembic's configuration interpolates %.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
-def reason(error: SQLAlchemyError) -> str:
+def driver_message(error: SQLAlchemyError) -> str:
     """Return the first line of the driver's message."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     return str(cause).splitlines()[0]

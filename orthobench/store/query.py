@@ -14,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
 from orthobench.store.damage import refuse
-from orthobench.store.merge import reading
-from orthobench.store.open import reason
+from orthobench.store.merge import opened_unchanged
+from orthobench.store.open import driver_message
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import unpack
@@ -50,7 +50,7 @@ def query(place: Place, sql: str) -> Table:
         UsageError: the database cannot be read, or the query is none.
         DamagedError: the file is damaged.
     """
-    with reading(place) as store:
+    with opened_unchanged(place) as store:
         file = store.location.file
         return _server(store.engine, sql) if file is None else _file(store, file, sql)
 
@@ -83,7 +83,7 @@ def _server(engine: Engine, sql: str) -> Table:
             result = connection.exec_driver_sql(sql)
             return _answer(Table(list(result.keys()), [tuple(row) for row in result]) if result.returns_rows else None)
     except SQLAlchemyError as error:
-        raise _not_answered(reason(error)) from error
+        raise _not_answered(driver_message(error)) from error
 
 
 def _answer(table: Table | None) -> Table:

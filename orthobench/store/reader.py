@@ -28,7 +28,7 @@ from sqlalchemy.orm import (
 from orthobench.errors import DamagedError, UsageError
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
-from orthobench.store.server import Server
+from orthobench.store.server import DatabaseServer
 from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
 from orthobench.store.tables import (
     Base,
@@ -54,9 +54,9 @@ class Reader:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.server: Server | None = None
+        self.server: DatabaseServer | None = None
         if engine.dialect.name == "postgresql":
-            self.server = Server(engine)
+            self.server = DatabaseServer(engine)
         self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
     @property
@@ -107,13 +107,17 @@ class Reader:
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
         """Read from one state of the database, whatever other processes write in the meantime."""
+        # PostgreSQL needs to be told, because its default gives each statement the newest rows;
+        # a transaction of SQLite is a snapshot.
         options = {} if self.server is None else {"isolation_level": "REPEATABLE READ"}
         with explained(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
             yield session
 
     def _begin_reading(self, options: Mapping[str, Any] = MappingProxyType({})) -> Session:
+        # Not expired, because the records are read long after their session has ended.
         session = Session(self.engine, expire_on_commit=False)
         try:
+            # Begun now and not with the first query, because only this function is repeated if the server is lost.
             session.connection(execution_options=dict(options))
         except BaseException:
             session.close()
@@ -126,14 +130,18 @@ class Reader:
         if not state.is_select:
             return None
         try:
+            # All rows at once, because a broken value shows only when its row is fetched, and
+            # then it is too late to repeat the query.
             return _whole(state.invoke_statement())
         except (*UNEXPECTED, DamagedError):
             froms = {*state.statement.get_final_froms(), *(mapper.local_table for mapper in state.all_mappers)}  # type: ignore[attr-defined]
             tables = [mapper.class_ for mapper in Base.registry.mappers if mapper.local_table in froms]
             broken = {each: self.broken_rows(state.session.connection(), each) for each in tables}
+            # No row is to blame, so the error goes on, because leaving rows out would not help.
             if not any(broken.values()):
                 raise
         criteria = [
+            # With aliases, because a joined load reads its table under another name.
             with_loader_criteria(table, _number(table, state).not_in(rows), include_aliases=True)
             for table, rows in broken.items()
             if rows
@@ -185,6 +193,8 @@ class Reader:
             UsageError: no run or several runs have this prefix.
         """
         with self._read() as session:
+            # Escaped because % and _ are wildcards of LIKE; two rows, because they
+            # suffice to see that a prefix is ambiguous.
             runs = session.scalars(select(Run).where(Run.key.startswith(prefix, autoescape=True)).limit(2)).all()
         if not runs:
             raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
@@ -209,6 +219,7 @@ class Reader:
         environments. With `brief` the runs lack `environment`, `metrics`, `baselines` and `seconds`, which a list does
         not show.
         """
+        # Not `selectinload`, because that asks for the tags of 500 runs at a time.
         query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
         if brief:
             unread = (Run.metrics, Run.baselines, Run.seconds)
@@ -270,6 +281,7 @@ class Reader:
         """
         row = StoredMetric
         query = select(row.run_id, Series.split, Series.name, row.epoch, row.iteration, row.value, row.kind)
+        # An outer join, because a value whose series is lost should be noticed instead of missing.
         query = query.join_from(row, Series, isouter=True).where(row.run_id.in_(run_ids))
         if since:
             query = query.where(row.iteration >= since)

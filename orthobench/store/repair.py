@@ -35,7 +35,7 @@ from orthobench.store.damage import (
     number_column,
     row_problem,
 )
-from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
 from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
@@ -129,7 +129,7 @@ def _check(location: Location, file: Path | None, dry_run: bool) -> None:
     """
     engine = open_engine(location)
     try:
-        version = reach(engine, location, lambda: schema(engine, location))
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
     finally:
         engine.dispose()
     if file is not None and (problems := integrity_problems(file)):
@@ -143,6 +143,7 @@ def _check(location: Location, file: Path | None, dry_run: bool) -> None:
 def _repaired(connection: Connection) -> Iterator[RepairedRow]:
     """Repair or remove the broken rows, parents first, and yield what was done."""
     for table in Base.metadata.sorted_tables:
+        # A list, because SQLite leaves open what a query returns while the statements below change its table.
         for fault in list(faults_in(connection, [table.name], limit=None)):
             here = text(f"{number_column(connection)} = {fault.row}")
             if changes := _repair_row(connection, table, fault.row):
@@ -159,7 +160,9 @@ def _repair_row(connection: Connection, table: Table, row: int) -> dict[str, Any
     if not changes:
         return {}
     here = text(f"{number_column(connection)} = {row}")
+    # Given explicitly, because the column would otherwise get the time of the repair.
     same = {"updated_at": Run.updated_at} if table is Run.__table__ else {}
+    # A savepoint, because a change that does not help has to go without the repairs before it.
     savepoint = connection.begin_nested()
     try:
         connection.execute(update(table).where(here).values(same | changes))
@@ -207,6 +210,7 @@ def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
 def _stored(connection: Connection, table: Table, row: int) -> dict[str, Any]:
     """Return a row as it is stored, without any check; text that is not UTF-8 is decoded with surrogates."""
     with _lenient(connection):
+        # Plain SQL, because the types of the columns would refuse the very values that are broken.
         query = f'SELECT * FROM "{table.name}" WHERE {number_column(connection)} = {row}'
         return dict(connection.exec_driver_sql(query).mappings().one())
 
@@ -218,6 +222,7 @@ def _lenient(connection: Connection) -> Iterator[None]:
     if not isinstance(driver, sqlite3.Connection):
         yield
         return
+    # Replaced, because a single text that is not UTF-8 would make the whole row unreadable.
     driver.text_factory = lambda content: content.decode(errors="surrogateescape")
     try:
         yield
@@ -236,6 +241,7 @@ def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
 
 def _is_orphan(connection: Connection, parent: type[Run | Environment | Series], number: Any) -> bool:
     """Return whether the table `parent` has no row with this number."""
+    # Without a type, because that of the column would refuse a number that is broken.
     known = select(func.count()).select_from(parent).where(parent.id == bindparam("id", type_=NullType()))
     return not connection.execute(known, {"id": number}).scalar()
 

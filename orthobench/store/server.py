@@ -34,7 +34,7 @@ T = TypeVar("T")
 log = logging.getLogger("orthobench")
 
 
-class Server:
+class DatabaseServer:
     """A PostgreSQL server's engine, with retries and locks."""
 
     def __init__(self, engine: Engine) -> None:
@@ -110,6 +110,8 @@ class Server:
     def is_locked(self, name: str) -> bool:
         """Return whether any process holds the lock with this name."""
         high, low = divmod(_number(name) % 2**64, 2**32)
+        # Read from the list and not tried, because even a short lock would refuse a run that starts at this
+        # moment. A lock by one number has objsubid 1.
         query = text(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -134,6 +136,7 @@ class Server:
                 connection.execute(text("SELECT pg_advisory_unlock(:number)"), number)
 
     def _acquire(self, name: str) -> None:
+        # Without a transaction, because one that is open for days keeps PostgreSQL from cleaning up old rows.
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             for setting, value in (("idle", 30), ("interval", 10), ("count", 3)):
@@ -166,4 +169,5 @@ class Server:
 
 def _number(name: str) -> int:
     """Return a lock's number in PostgreSQL, a signed 64-bit integer."""
+    # Not Python's `hash`, because strings have another one in each process.
     return int.from_bytes(hashlib.sha256(f"orthobench {name}".encode()).digest()[:8], signed=True)

@@ -98,11 +98,14 @@ def fold(connection: sqlite3.Connection, file: Path) -> None:
 
     Nothing is lost if this fails or another process is busy, because the rows then stay in the log.
     """
+    # Not within a transaction, because SQLite refuses a checkpoint there.
     if not log_size(file) or connection.in_transaction:
         return
     with suppress(sqlite3.Error):
         connection.execute(f"PRAGMA busy_timeout = {FOLD_TIMEOUT_MS}")
         try:
+            # TRUNCATE, because other modes leave the log at its size, and `log_size`
+            # could not tell that its rows have moved.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -230,6 +233,7 @@ def prepare(engine: Engine, file: Path | None) -> None:
     def configure(connection: sqlite3.Connection, _: Any) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        # Told each connection, because SQLite checks no foreign keys by default.
         connection.execute("PRAGMA foreign_keys = ON")
         distrust(connection)
         # A commit survives a loss of power: a run's checkpoints are removed after its last commit.
@@ -251,6 +255,8 @@ def prepare(engine: Engine, file: Path | None) -> None:
             except OperationalError as error:
                 if primary_code(error.orig) != sqlite3.SQLITE_BUSY:
                     raise
+                # No limit, because a run of days should not fail as another process holds
+                # the database for longer than the timeout.
                 logger.warning("database %s is locked by other processes: waiting for them", file)
             else:
                 return

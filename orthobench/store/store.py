@@ -50,10 +50,13 @@ class Store(Reader):
 
     def _write(self, work: Callable[[Session], T]) -> T:
         if not self._may_write:
+            # Before the first write alone, because a trigger of a stranger's file would change
+            # what we write, and the check is a query.
             refuse_triggers(self.engine)
             self._may_write = True
 
         def transaction() -> T:
+            # Not expired, because callers read the records after the commit.
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)
 
@@ -86,9 +89,11 @@ class Store(Reader):
             for name, value in facts.items():
                 setattr(run, name, value)
             run.status, run.message, run.environment, run.write_token = Status.RUNNING, None, environment_row, token
+            # Now, because the tags need the run's number.
             session.flush()
             self._keep_sources(session, sources or {})
             self._tag(session, [run.id], tags)
+            # Loaded here, because the caller reads the record outside of a session.
             session.refresh(run, ["tag_rows"])
             return run
 
@@ -279,6 +284,7 @@ class Store(Reader):
         Raises:
             RunLockedError: another process has written to the run.
         """
+        # Of the run alone, because runs share the row of their environment, and would wait for each other.
         run = session.get_one(Run, run_id, with_for_update={"of": Run})
         own_token = self._tokens.get(run_id)
         if own_token is not None and run.write_token not in (own_token, token):
@@ -293,6 +299,7 @@ class Store(Reader):
         row = session.scalar(known)
         if row is None:
             try:
+                # In a savepoint, because PostgreSQL ends the whole transaction after a failed insert.
                 with session.begin_nested():
                     row = Environment(digest=digest, facts=dict(facts))
                     session.add(row)

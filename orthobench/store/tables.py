@@ -244,6 +244,7 @@ class Base(DeclarativeBase):
         Location: Located,
     }
     metadata = MetaData(
+        # Named by a rule, because a migration can change only a constraint whose name it knows.
         naming_convention={
             "ix": "ix_%(column_0_label)s",
             "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -328,6 +329,7 @@ class Run(Base):
     continued_from: Mapped[str | None]
 
     environment: Mapped[Environment] = relationship(lazy="joined")
+    # Only for reading, because `Store` adds tags itself, in a way that two processes may do at once.
     tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
 
     @property

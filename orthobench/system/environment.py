@@ -76,6 +76,7 @@ def _here(*arguments: str) -> str | None:
 
 def _changes(revisions: Sequence[str]) -> str | None:
     """Return a hash of the code's difference from the commit and of the plugins' revisions; None without difference."""
+    # Binary too, because git otherwise says only that such files differ, which gives every change the same hash.
     changed = (_here("diff", "HEAD", "--binary", "--", *CODE) or "") + "".join(sorted(revisions))
     return hashlib.sha256(changed.encode()).hexdigest()[:16] if changed else None
 
@@ -83,7 +84,8 @@ def _changes(revisions: Sequence[str]) -> str | None:
 def git(folder: Path, *arguments: str) -> str | None:
     """Run a git command in a folder; return None if git fails."""
     try:
-        # A diff may contain files in any encoding.
+        # A diff may contain files in any encoding. There is a limit, because git may wait for a lock or a slow network
+        # folder, and a run should start anyway.
         done = subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, errors="replace", check=True, timeout=20
         )

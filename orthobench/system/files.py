@@ -83,6 +83,8 @@ def replacing(
         if file.exists() and not private:
             part.chmod(file.stat().st_mode)
         with part.open("rb+") as stream:
+            # Before the new name, because after a loss of power the name could
+            # otherwise stand for a file without content.
             os.fsync(stream.fileno())
         if backup is not None and file.exists():
             rename(file, backup)
@@ -121,6 +123,7 @@ def name_new(file: Path, to: Path) -> None:
         OSError: the file cannot be renamed; FileExistsError if another file has that name.
     """
     try:
+        # A link and no rename, because `rename` replaces an existing file without a word.
         os.link(file, to)
     except FileExistsError:
         raise
@@ -152,6 +155,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     new, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
     try:
         make_folder(folder.parent)
+        # Locked, because two processes that download the same data would remove each other's folders.
         with FileLock(folder.with_name(f".{folder.name}.lock")):
             if old.exists() and not folder.exists():  # a process was killed between the two renames
                 old.rename(folder)

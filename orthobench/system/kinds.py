@@ -14,7 +14,7 @@ START = 4096
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file.
 
     Attributes:
@@ -60,20 +60,20 @@ def _is_safetensors(file: Path, start: bytes) -> bool:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
-        Kind("XML", ".xml", _is_xml),
-        Kind("SVG", ".svg", _is_svg),
-        Kind("PNG", ".png", _begins_with(b"\x89png")),
-        Kind("PDF", ".pdf", _begins_with(b"%pdf")),
-        Kind("Parquet", ".parquet", _begins_with(b"par1")),
-        Kind("SQLite", ".sqlite", _begins_with(b"sqlite format 3")),
-        Kind("JSON", ".json", _is_json),
-        Kind("CSV", ".csv", _is_text_named(".csv")),
-        Kind("Markdown", ".md", _is_text_named(".md", ".markdown")),
-        Kind("safetensors", ".safetensors", _is_safetensors),
-        Kind("ONNX", ".onnx", _begins_with(b"\x08")),
-        Kind("PT2", ".pt2", _begins_with(b"pk\x03\x04")),
-        Kind("LaTeX", ".tex", _is_text_named(".tex")),
+        FileKind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
+        FileKind("XML", ".xml", _is_xml),
+        FileKind("SVG", ".svg", _is_svg),
+        FileKind("PNG", ".png", _begins_with(b"\x89png")),
+        FileKind("PDF", ".pdf", _begins_with(b"%pdf")),
+        FileKind("Parquet", ".parquet", _begins_with(b"par1")),
+        FileKind("SQLite", ".sqlite", _begins_with(b"sqlite format 3")),
+        FileKind("JSON", ".json", _is_json),
+        FileKind("CSV", ".csv", _is_text_named(".csv")),
+        FileKind("Markdown", ".md", _is_text_named(".md", ".markdown")),
+        FileKind("safetensors", ".safetensors", _is_safetensors),
+        FileKind("ONNX", ".onnx", _begins_with(b"\x08")),
+        FileKind("PT2", ".pt2", _begins_with(b"pk\x03\x04")),
+        FileKind("LaTeX", ".tex", _is_text_named(".tex")),
     )
 }
 """The kinds of files that commands write, by name."""

@@ -24,6 +24,7 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the process ends
+            # Inherited, because a process that is started from here would begin with a closed stream again.
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
 

@@ -57,6 +57,7 @@ class LoadingTorch:
         """Return a spec of torch whose import ends the process on Ctrl-C; None for any other module."""
         if name != "torch":
             return None
+        # Out of the list first, because the search for torch's own spec would come back here.
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:

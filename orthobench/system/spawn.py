@@ -17,6 +17,7 @@ _start = threading.Lock()
 
 class _Process(SpawnProcess):
     def start(self) -> None:
+        # One at a time, because another thread would see the main module without its file, or put it back too early.
         with _start, _without_main_file():
             super().start()
 

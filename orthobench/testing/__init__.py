@@ -6,7 +6,7 @@
         assert problems("model", MyModel) == []
 
 Without writing a test, use `orthobench plugins --plugin my_model.py --check`. The checks are the functions in
-`orthobench.testing.model`, `.task` and `.probe`.
+`orthobench.testing.model_checks`, `.task` and `.probe`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from orthobench.errors import MissingDataError
 from orthobench.isolation import isolated
 from orthobench.plugins import PluginKind
-from orthobench.testing import model, probe, task
+from orthobench.testing import model_checks, probe_checks, task_checks
 
 CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {
-    "model": model.CHECKS,
-    "task": task.CHECKS,
-    "probe": probe.CHECKS,
+    "model": model_checks.CHECKS,
+    "task": task_checks.CHECKS,
+    "probe": probe_checks.CHECKS,
 }
 
 

@@ -21,7 +21,7 @@ from orthobench.store import Run, Status, Store, Weights
 from orthobench.system.location import Location, Place
 from orthobench.task import Task
 from orthobench.training.build_model import build_model, build_without_memory
-from orthobench.weights.files import BROKEN, SUFFIX, Content, decode, read
+from orthobench.weights.weights_files import BROKEN, SUFFIX, Content, decode, read_weights
 
 LEAST_ROOM = 1 << 30
 """Bytes that a model may take in any case."""
@@ -101,15 +101,15 @@ def load_run(
         UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at
             another URL.
     """
-    record = choose(run, store.weights([run.id]), which)
-    content = read(database, run.key, record, weights_at)
+    record = choose_weights(run, store.weights([run.id]), which)
+    content = read_weights(database, run.key, record, weights_at)
     trained = load_content(content, str(record.path), device, catalog)
     if trained.key != run.key:
         raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")
     return trained
 
 
-def choose(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> Weights:
+def choose_weights(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> Weights:
     """Return the record of a run's best or last weights.
 
     Raises:

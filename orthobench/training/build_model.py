@@ -33,6 +33,7 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
     if settings.layers > 1:
         sizes["layers"] = settings.layers
     least = 4 * settings.layers * max(sizes.get("block_size", 0), settings.hidden_size) ** 2
+    # Most models leave here, because building one only to count its weights takes longer than this product.
     if least < memory // 4:
         return
     try:

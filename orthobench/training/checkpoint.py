@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orthobench.options.run_options import RunOptions
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
-from orthobench.weights.files import WeightsFolder, weights_folder
+from orthobench.weights.weights_files import WeightsFolder, weights_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -151,6 +151,7 @@ class CheckpointFolder(Checkpoints):
             with suppress(OSError), take_turn(self.root):  # if the folder cannot be written, the file stays
                 lock.release()
                 self.lock_file.unlink(missing_ok=True)
+            # Once more, because the first release is skipped if the turn cannot be taken.
             lock.release()
 
     def is_locked(self) -> bool:
@@ -186,12 +187,15 @@ class CheckpointFolder(Checkpoints):
         except FileNotFoundError:
             return None
         except IsADirectoryError:
+            # A folder in the place of the file counts as damaged, because the one before may
+            # be usable. Empty content reads as such.
             return b""
         except PermissionError as error:
             raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}; make it readable") from error
 
     def _remove(self, name: str) -> None:
         path = self.folder / name
+        # A link is removed as a file, because `rmtree` refuses links.
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -324,6 +328,7 @@ def _read(content: bytes) -> dict[str, Any] | None:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
         return None
+    # The type is checked here, because `candidates` compares the number, and a damaged file may hold anything.
     return state if isinstance(state, dict) and type(state.get("logged")) is int else None
 
 

@@ -17,8 +17,8 @@ from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.optimizers import length_dependence
 from orthobench.training.state import Checkpoint
-from orthobench.weights.files import BROKEN, decode, read
 from orthobench.weights.structure import restore
+from orthobench.weights.weights_files import BROKEN, decode, read_weights
 
 LENGTH = ("epochs", "max_iterations")
 """The settings in which a longer run differs. Without a learning-rate schedule, no iteration depends on them."""
@@ -50,7 +50,7 @@ def begin_longer(
     if chosen is None:
         return None
     shorter, record = chosen
-    state = _state(read(database, shorter.key, record, weights_at), str(record.path))
+    state = _state(read_weights(database, shorter.key, record, weights_at), str(record.path))
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,
@@ -59,6 +59,7 @@ def begin_longer(
         "total_iterations": _total(config.spec, shorter),
         "continued_from": shorter.key,
     }
+    # Rows before the checkpoint, because a checkpoint newer than the newest row is not used.
     store.fork(shorter.id, columns, state.logged, state.iteration)
     checkpoints.save(vars(state) | {"key": config.spec.key})
     return shorter

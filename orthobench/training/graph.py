@@ -20,8 +20,8 @@ from orthobench.errors import UsageError, lacks_memory, one_line
 from orthobench.model import Model
 from orthobench.options.arguments import GraphMode
 
-Tensors = tuple[Tensor, ...]
-Step = Callable[..., Tensors]
+StaticTensors = tuple[Tensor, ...]
+StaticStep = Callable[..., StaticTensors]
 """A training step, which takes and returns static tensors and has side effects only on static tensors."""
 
 WARM_UP = 3
@@ -50,10 +50,10 @@ def check_graph(mode: GraphMode, device: torch.device) -> None:
 class Recorder(Protocol):
     """The part of CUDA that a graph needs; tests replace it to run without a GPU."""
 
-    def warm_up(self, step: Callable[[], Tensors]) -> Tensors:
+    def warm_up(self, step: Callable[[], StaticTensors]) -> StaticTensors:
         """Run a step as is needed before a recording, and return its results."""
 
-    def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
+    def record(self, step: Callable[[], StaticTensors]) -> tuple[Callable[[], None], StaticTensors]:
         """Record a step without running it; return a function that runs it, and the tensors of its results."""
 
 
@@ -63,7 +63,7 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
 
-    def warm_up(self, step: Callable[[], Tensors]) -> Tensors:
+    def warm_up(self, step: Callable[[], StaticTensors]) -> StaticTensors:
         current = torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -71,7 +71,7 @@ class CudaRecorder:
         current.wait_stream(self.stream)
         return results
 
-    def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
+    def record(self, step: Callable[[], StaticTensors]) -> tuple[Callable[[], None], StaticTensors]:
         graph = torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[self.stream.device.index]
         drawn, drawn_on_device = torch.get_rng_state(), generator.clone_state()
@@ -96,16 +96,16 @@ class StepGraph:
         required: raise an error if the step cannot be recorded. Otherwise the step stays eager, with a warning.
     """
 
-    def __init__(self, step: Step, recorder: Recorder, required: bool = False) -> None:
+    def __init__(self, step: StaticStep, recorder: Recorder, required: bool = False) -> None:
         self.step, self.recorder, self.required = step, recorder, required
         self.failed = False
         self._seen = 0  # consecutive steps with the newest shapes
         self._shapes: list[object] = []
         self._inputs: tuple[Tensor | None, ...] = ()
-        self._results: Tensors = ()
+        self._results: StaticTensors = ()
         self._replay: Callable[[], None] | None = None
 
-    def __call__(self, *tensors: Tensor | None) -> Tensors:
+    def __call__(self, *tensors: Tensor | None) -> StaticTensors:
         """Run one step on these tensors, some of which may be None; the next call overwrites the returned results.
 
         Raises:
@@ -113,6 +113,8 @@ class StepGraph:
         """
         shapes: list[object] = [t if t is None else (t.shape, t.dtype) for t in tensors]
         if self._replay is None and not self.failed:
+            # Counted without interruption, because the last batch of an epoch may be smaller,
+            # and a graph of it would hardly be used.
             self._seen = self._seen + 1 if shapes == self._shapes else 1
             self._shapes = shapes
             if self._seen > WARM_UP:

@@ -65,14 +65,20 @@ def train(
     key, device = config.spec.key, pick_device(options.device)
     checkpoints, folder = places(store.location, options, key)
     keeper = WeightsKeeper(options.keep_weights, folder)
+    # `waiting` comes before the lock, because a server's lock is a query that waits for a
+    # lost server, and Ctrl-C has to end it.
     with isolated(), store.waiting(should_stop), lock(store, checkpoints):
+        # Under the lock, because another process may have finished the run since the caller looked it up.
         if settled := settled_run(store, checkpoints, options.on_divergence):
             if settled.status == Status.FINISHED:  # its process may have died before it removed them
                 checkpoints.clear()
             return settled
         if advice := spinning_threads(torch.get_num_threads() if device.type == "cpu" else 1):
             _logger.warning(advice)
+        # Only here, because the lock tells that no other process is writing them; one that was killed has left them.
         folder.remove_parts(key)
+        # The record is the thread's, and is emptied because an earlier run of this
+        # process may have used other back ends.
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device, trainer)
         trainer.use_graph(options.cuda_graph)
@@ -103,10 +109,13 @@ def train(
                     loop.end(Status.INTERRUPTED if stops else Status.FAILED, one_line(error))
                 raise
         if memory_error is not None:  # outside the except clause, where the error still holds the tensors
+            # Recorded before the search for a smaller size, because that search trains a
+            # step of each, and the system may kill it.
             loop.end(Status.FAILED, memory_error)
             message = explain_memory(loop, kind, memory_error)
             loop.end(Status.FAILED, message)
             raise OutOfMemory(message)
+        # Read back before the checkpoint goes, because the checkpoint is the only other copy of a training of hours.
         run = store.find(key)
         if run is None or not Status(run.status).is_final:
             raise StorageError(

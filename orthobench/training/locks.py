@@ -39,6 +39,8 @@ def hold_shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
         OSError: the file does not exist, is a link, or cannot be read.
     """
     deadline = time.monotonic() + timeout
+    # Without O_CREAT, and with a shared lock, because a question must leave
+    # nothing behind, and several may ask at once.
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:
@@ -48,6 +50,7 @@ def hold_shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise
+                # Polled, because flock has no time limit of its own.
                 time.sleep(0.002)
         yield
     finally:

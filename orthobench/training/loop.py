@@ -120,6 +120,8 @@ class Evaluator:
             state = final_state if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 sum_before, weight_before = totals.get(name, (0.0, 0.0))
+                # Tensors until the end, because reading a number in each batch would wait for the
+                # GPU; float64, because the sums are long.
                 totals[name] = (sum_before + total.double(), weight_before + weight)
             if scores is not None:
                 scores.add(outputs, batch)
@@ -319,6 +321,8 @@ class TrainingLoop:
             if trainer.is_evaluation_cut_off and self._evaluate_and_end():
                 return
         else:
+            # Also for a new record, because a run that starts over for want of a
+            # checkpoint still has the rows of its first try.
             self.sink.on_resume(-1)
             self._evaluate(probe=True)  # the result is ignored: untrained weights cannot have diverged
         while not trainer.is_over:
@@ -347,6 +351,8 @@ class TrainingLoop:
         """Evaluate; end the run if it has diverged, and return whether it has ended."""
         trainer = self.trainer
         ends = trainer.state.iteration == trainer.total_iterations
+        # Taken before the evaluation, because a longer run repeats it, and it takes
+        # the summed loss and moves the best value.
         before = trainer.checkpoint() if ends or trainer.training.solved_at is not None else None
         if before and ends:
             self._storing(lambda: self.keeper.keep_state(trainer, before))
@@ -369,6 +375,7 @@ class TrainingLoop:
 
         If the run is asked to stop, the evaluation is aborted, and the resumed run repeats it.
         """
+        # Kept because the resumed run repeats an aborted evaluation, which has to draw the same numbers again.
         random_state = torch.get_rng_state()
         try:
             evaluation = self.evaluator.evaluate(probe=probe)
@@ -379,6 +386,7 @@ class TrainingLoop:
             raise
         with self.trainer.timer("log"):
             self.sink.on_evaluation(evaluation)
+        # Only after the sinks, because a checkpoint must not claim rows that were never committed.
         self.trainer.state.logged = evaluation.iteration
         return self.evaluator.divergence(evaluation)
 

@@ -35,6 +35,8 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 class PlainOptimizer(Optimizer):
     """An optimiser without the wrappers that import torch's compiler, which takes nearly as long as torch itself."""
 
+    # Torch wraps these for torch.compile. Unwrapped, because the wrapper's first call imports the compiler: 1.3 of
+    # the 5 seconds of CPU time of a short run.
     add_param_group = unwrap(Optimizer.add_param_group)
     state_dict = unwrap(Optimizer.state_dict)
     load_state_dict = unwrap(Optimizer.load_state_dict)
@@ -50,6 +52,7 @@ class CompiledOptimizer(PlainOptimizer):
     _ready: list[_Ready] = []  # the groups that C can step; empty if one of them has changed
 
     @staticmethod
+    # Replaced and not dropped, because torch calls the hooks of an optimiser in this wrapper alone.
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
         hooked = Optimizer.profile_hook_step(step)
 
@@ -74,6 +77,8 @@ class CompiledOptimizer(PlainOptimizer):
         raise NotImplementedError
 
     def step_in_torch(self) -> None:
+        # Unwrapped too, because the wrapper of torch's own steps ends a compiled
+        # graph, for which it imports the compiler.
         unwrap(cast(MethodType, super().step).__func__)(self)  # as in `PlainOptimizer`
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -94,6 +99,7 @@ class CompiledOptimizer(PlainOptimizer):
             ready = self._ready or [_Ready(self, group) for group in self.param_groups]
         except TypeError:
             return False
+        # Compared because a program may add a group of parameters between two steps.
         if len(ready) != len(self.param_groups) or not all(each.find_gradients(self) for each in ready):
             return False
         for each, group in zip(ready, self.param_groups, strict=True):
@@ -120,7 +126,7 @@ class _Ready:
             raise TypeError("an average has another shape than its parameter")
         if not all(map(plain_tensors.are_plain, tensors)):
             raise TypeError("a parameter or an average is not plain")
-        self.weights = optimiser.Weights(tensors)
+        self.weights = optimiser.SteppedWeights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
         self.counters = [each.numpy() if isinstance(each, Tensor) else None for each in self.steps]
@@ -128,6 +134,7 @@ class _Ready:
 
     def find_gradients(self, optimizer: CompiledOptimizer) -> bool:
         """Return whether C can still read everything, and the gradients too."""
+        # Looked at in every step, because `load_state_dict` replaces the dictionary, and `module.to` the memory.
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
         self.gradients, first, second = [each.grad for each in self.parameters], *self.names
@@ -374,6 +381,7 @@ class CayleyStep(PlainOptimizer):
                     state["mean_square"].lerp_(gradient.square(), 1 - group["decay"])
                     gradient = gradient / state["mean_square"].sqrt().add_(1e-8)
                 if parameter.dim() == 3:
+                    # Contiguous, because a complex view needs real and imaginary part next to each other.
                     w, g = torch.view_as_complex(parameter), torch.view_as_complex(gradient.contiguous())
                 else:
                     w, g = parameter, gradient
@@ -442,6 +450,8 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
     for group in optimizer.param_groups:
         shared: dict[int, Tensor] = {}
         rate, first = float(group["lr"]), group["params"][0]
+        # Ours keep float64, because they compute with Python's numbers on the CPU, and the
+        # results are to be the same bit for bit.
         dtype = torch.float64 if isinstance(optimizer, OWN) else torch.float32  # torch's fused kernels read float32
         group["lr"] = torch.full((), rate, dtype=dtype, device=first.device) if capturable else rate
         if "capturable" in optimizer.defaults:

@@ -35,6 +35,7 @@ def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
     else:
         return f"{what} ({phase}); no batch size is known to fit: {failure}"
     trainer.model.zero_grad()
+    # Dropped because it has the batch size that did not fit.
     trainer.state.carried = None
     tried: int = getattr(trainer.training, setting)
     size = (tried if as_stream(trainer.task, split) else min(tried, len(split))) // 2
@@ -47,6 +48,7 @@ def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
 
 def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: int) -> bool:
     """Return whether `use` succeeds on the split's first `size` sequences."""
+    # Collected because the traceback of the failed try may be part of a cycle that still holds its tensors.
     gc.collect()
     if trainer.device.type == "cuda":
         torch.cuda.empty_cache()

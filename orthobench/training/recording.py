@@ -18,8 +18,8 @@ from orthobench.system import environment
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.state import Checkpoint, backend_names
 from orthobench.training.trainer import Trainer
-from orthobench.weights.files import Kind, WeightsFolder, decode, encode, file_name, sha256
 from orthobench.weights.structure import flatten
+from orthobench.weights.weights_files import WeightsFolder, WeightsKind, decode, encode, sha256, weights_file_name
 
 if TYPE_CHECKING:
     from orthobench.plugins.sources import Sources
@@ -86,7 +86,7 @@ class WeightsKeeper:
 
     def _earlier_state(self, trainer: Trainer) -> WeightsRow | None:
         """Return the record of the state that this run wrote before an interruption, if any."""
-        name = file_name(trainer.config.spec.key, "state")
+        name = weights_file_name(trainer.config.spec.key, "state")
         content = self.folder.get(name)
         if content is None or decode(content, name).facts["iteration"] != trainer.state.iteration:
             return None
@@ -95,7 +95,7 @@ class WeightsKeeper:
     def _put(
         self,
         trainer: Trainer,
-        kind: Kind,
+        kind: WeightsKind,
         tensors: Mapping[str, Tensor],
         iteration: int,
         more: Mapping[str, Any] | None = None,
@@ -110,7 +110,7 @@ class WeightsKeeper:
             **(more or {}),
         }
         content = encode(tensors, facts)
-        path = self.folder.put(file_name(spec.key, kind), content)
+        path = self.folder.put(weights_file_name(spec.key, kind), content)
         return WeightsRow(kind, iteration, path, sha256(content), len(content))
 
 
@@ -159,6 +159,7 @@ class DatabaseSink(EventSink):
         self.store.rewind(self.run_id, iteration, self.segment_token)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
+        # At each evaluation, because a form is compared at its first use, long after the run has started.
         self._record_self_tests()
         columns = vars(evaluation.progress) | {"final_value": evaluation.value}
         self.store.log(self.run_id, evaluation.rows, evaluation.vectors, columns, backend_names(last_used()))

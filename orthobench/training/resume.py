@@ -15,7 +15,7 @@ from orthobench.store import Store
 from orthobench.training.build import build_trainer
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.device import backend_problem
-from orthobench.training.state import Checkpoint, kernels
+from orthobench.training.state import Checkpoint, kernel_facts
 from orthobench.training.trainer import Trainer
 
 Segments = Sequence[tuple[int, str | None]]
@@ -47,6 +47,7 @@ def resume(
             problem = _mismatch(checkpoint, key, segments)
         if not problem:
             _set_threads(checkpoint)
+            # A new trainer for each candidate, because a failed restore leaves it in between two states.
             trainer = build_trainer(config, device)
             try:
                 trainer.restore(checkpoint)
@@ -72,7 +73,7 @@ def resumed_backend(
     """
     if checkpoint is None:
         return requested
-    before, now = checkpoint.kernels, kernels()
+    before, now = checkpoint.kernels, kernel_facts()
     saved, backend = set(before["backends"]), requested
     names = ("torch", "cpu_capability") if saved == {"reference"} else ("torch", "cpu_capability", "kernel_code")
     changes = [f"{name} {before[name]} before, {now[name]} now" for name in names if before[name] != now[name]]

@@ -16,7 +16,7 @@ FORMAT = 3
 """Version of the checkpoints' fields."""
 
 
-def kernels() -> dict[str, str]:
+def kernel_facts() -> dict[str, str]:
     """Return what a run's rounding depends on: torch version, instruction set and hash of the kernels' code."""
     return {
         "torch": str(torch.__version__),

@@ -20,7 +20,7 @@ from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.build_model import build_model, check_size
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
-from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernels
+from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernel_facts
 from orthobench.training.timer import PhaseTimer, events_of
 
 
@@ -43,6 +43,7 @@ class Trainer:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
+        # A generator of its own, because the data must stay the same if a model draws more numbers.
         generator = seeded_generator(spec.seed, *config.purpose_of_weights)
         self.model = build_model(config.model_class, config.model_settings, task.signature, generator).to(device)
         if task.carries_state and not self.model.initial_state(1):
@@ -144,6 +145,7 @@ class Trainer:
         self.state.best = (value, self.state.iteration)
         if self.keeps_best:
             weights = self.model.state_dict()
+            # Clones, because training goes on in the same memory.
             self.state.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
         else:
             self.state.best_weights = None
@@ -165,6 +167,7 @@ class Trainer:
             model=self.model.state_dict(),
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
             state=state.carried,
+            # A clone, because `take_loss` sets the sum to zero in place.
             loss_sum=state.loss_sum.clone(),
             loss_count=state.loss_count,
             best=state.best,
@@ -178,7 +181,7 @@ class Trainer:
             random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             key=self.config.spec.key,
             segments=state.segments,
-            kernels=kernels() | {"backends": sorted(self.backends())},
+            kernels=kernel_facts() | {"backends": sorted(self.backends())},
             format=FORMAT,
         )
 
@@ -188,6 +191,7 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, checkpoint.optimizers, strict=True):
             optimizer.load_state_dict(saved)
             set_capturable(optimizer, self.device.type == "cuda")
+        # Forgotten because the loaded state brings its own rates into the groups.
         self._rates = []
         if self.graph is not None:  # the graph has recorded the addresses of the previous state
             self.graph = type(self.graph)(self._train_on, self.graph.recorder, self.graph.required)
@@ -226,6 +230,8 @@ class Trainer:
         loss = self.task.loss(outputs, targets)
         penalty = self.model.penalty()
         for parameter in self._parameters:
+            # None and not zero, because an optimiser skips parameters without a gradient, and
+            # the backward pass need not add to zeros.
             parameter.grad = None
         (loss if penalty is None else loss + penalty).backward()
         self._clip_gradients()
@@ -267,6 +273,7 @@ class Trainer:
             learning_rate(group.learning_rate, iteration, self.total_iterations, training) * factor
             for group in self.groups
         ]
+        # Only on a change, because a rate that is a tensor costs a launch in each step.
         if rates != self._rates:
             for rate, optimizer in zip(rates, self.optimizers, strict=True):
                 set_learning_rate(optimizer, rate)

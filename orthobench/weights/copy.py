@@ -8,7 +8,7 @@ from dataclasses import replace
 from orthobench.errors import UsageError
 from orthobench.store import Store, Weights, WeightsRow
 from orthobench.system.location import Location
-from orthobench.weights.files import read, weights_folder
+from orthobench.weights.weights_files import read_weights, weights_folder
 
 
 def copy_weights(source: Location, target: Location, store: Store, keys: Iterable[str]) -> tuple[int, int]:
@@ -35,7 +35,7 @@ def copy_weights(source: Location, target: Location, store: Store, keys: Iterabl
             row = _row(record)
             if not is_elsewhere(record):
                 try:
-                    content = read(source, run.key, record)
+                    content = read_weights(source, run.key, record)
                 except UsageError:
                     missing += 1
                 else:

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 from scipy.stats import t
 
-from orthobench.analysis.aggregates import Target, chance_level, reason, scaled
+from orthobench.analysis.aggregates import PublishedTarget, agreement_reason, chance_level, scaled
 from orthobench.analysis.aggregates import aggregate as aggregate_and_judge
-from orthobench.analysis.statistics import best_of, within
+from orthobench.analysis.statistics import agreement_within, best_of
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
 
@@ -99,7 +99,7 @@ def test_interval_of_the_best_of_k_matches_a_bootstrap():
     ],
 )
 def test_verdict_for_each_aggregation(values, how, target, expected):
-    _, agreement = aggregate_and_judge(values, Aggregation(**how), ACCURACY, Target(target, 0.005))
+    _, agreement = aggregate_and_judge(values, Aggregation(**how), ACCURACY, PublishedTarget(target, 0.005))
     assert agreement == expected
 
 
@@ -114,17 +114,17 @@ def test_number_carries_the_interval_that_decides(seeds, words):
     """For a single printed run it is sqrt(n + 1) times as wide as that of the mean."""
     values = [0.95, 0.97, 0.96, 0.97, 0.95]
     how = Aggregation(over="mean", seeds=seeds)
-    number, agreement = aggregate_and_judge(values, how, ACCURACY, Target(0.979, 0.005))
+    number, agreement = aggregate_and_judge(values, how, ACCURACY, PublishedTarget(0.979, 0.005))
     half_width = 2.131847 * 0.01 * (math.sqrt(1.2) if seeds == 1 else math.sqrt(0.2))
     assert (number.low, number.high) == (pytest.approx(0.96 - half_width), pytest.approx(0.96 + half_width))
-    why = reason(values, number, agreement, how, "0.979", Target(0.979, 0.005))
+    why = agreement_reason(values, number, agreement, how, "0.979", PublishedTarget(0.979, 0.005))
     assert why == words.format(f"{number.low:.4g} to {number.high:.4g}")
     assert str(number) == f"0.96 [{number.low:.4g}, {number.high:.4g}]"
 
 
 def test_interval_stays_in_the_possible_range():
     """Of 1, 0.565 and 1 the interval of the mean would reach 1.28."""
-    target = Target(0.5, 0.005, low=0.0, high=1.0)
+    target = PublishedTarget(0.5, 0.005, low=0.0, high=1.0)
     number, _ = aggregate_and_judge([1.0, 0.565, 1.0], Aggregation(), ACCURACY, target)
     assert (number.low, number.high) == (pytest.approx(0.855 - 2.919986 * 0.145, abs=1e-4), 1.0)
 
@@ -132,7 +132,7 @@ def test_interval_stays_in_the_possible_range():
 def test_errors_over_decades_are_compared_by_logarithm():
     """The logarithms of 1, e and e² have mean 1 and deviation 1; ± 0.5 of a printed e is 0.5 / e of its logarithm."""
     values = [1.0, math.e, math.e**2]
-    target = Target(math.e, 1.5, error=0.5, is_logarithmic=True)
+    target = PublishedTarget(math.e, 1.5, error=0.5, is_logarithmic=True)
     number, agreement = aggregate_and_judge(values, Aggregation(over="mean", seeds=5), LOSS, target)
     own, printed_part = 1 / 3, (0.5 / math.e) ** 2 / 5
     half_width = t.ppf(0.95, (own + printed_part) ** 2 / (own**2 / 2 + printed_part**2 / 4)) * math.sqrt(
@@ -145,7 +145,7 @@ def test_errors_over_decades_are_compared_by_logarithm():
     assert number.value == pytest.approx(sum(values) / 3)
     assert agreement == "too wide to say"  # 1.7 either side of 1 in logarithms, 8 times ln 1.5
     for printed, expected in ((1.2, "agrees"), (2.0, "differs"), (0.5, "differs")):
-        target = Target(printed, 1.5, is_logarithmic=True)
+        target = PublishedTarget(printed, 1.5, is_logarithmic=True)
         assert aggregate_and_judge([0.9, 1.0, 1.1], Aggregation(), LOSS, target)[1] == expected
 
 
@@ -155,8 +155,8 @@ def test_accuracies_scaled_by_chance_level():
 
 
 def test_interval_within_tolerance_agrees():
-    assert [within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
-    assert within(None, None, 1.0, 0.2) == "undecided"
+    assert [agreement_within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
+    assert agreement_within(None, None, 1.0, 0.2) == "undecided"
 
 
 def test_aggregation_of_a_cell_overrides_its_table():

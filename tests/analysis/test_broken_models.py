@@ -18,12 +18,12 @@ import torch
 from support.configs import with_classes
 
 from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.claim import Comparing, ModelClaim
 from orthobench.analysis.claims.comparisons import Worst
-from orthobench.analysis.claims.curves import CurveClaim, Starts
+from orthobench.analysis.claims.curve_shapes import CurveClaim, Starts
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.over_setting import OverSetting
-from orthobench.analysis.claims.reading import Kind
-from orthobench.analysis.claims.record import Comparing, ModelClaim
+from orthobench.analysis.claims.reading import ClaimKind
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
@@ -36,12 +36,12 @@ from orthobench.training.lifecycle import train
 
 SMALL = {"train_size": 600, "test_size": 100, "batch_size": 20, "epochs": 4, "evaluate_every": 10, "shuffle": False}
 LENGTH, SHORTER, UNITS = 20, 10, 16
-HEAT_MAPS = {
+HEAT_MAPS: Mapping[bool, dict[str, float]] = {
     False: {"sequence_length": 100, "hidden_size": 160},
     True: {"sequence_length": 30, "hidden_size": 40, "learning_rate": 1e-3},
 }
 """The sizes of the maps of gradients, of the study and of its small version: a share that is left depends on them."""
-WORDS = {"group": "S3", "shortest": 2, "longest": 4}
+WORDS: Mapping[str, Any] = {"group": "S3", "shortest": 2, "longest": 4}
 SIZES = (0, 8, 16)
 """Sizes of ENRNN's short-term state: none, half of the units, all of them."""
 SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -81,7 +81,9 @@ INTACT = "intact"
 def broken(model_class: type[Model], gradient: Gradient) -> type[Model]:
     """Return the model with its parameters' gradients changed."""
 
-    class Broken(model_class):
+    base: Any = model_class
+
+    class Broken(base):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             for name, parameter in self.named_parameters():
@@ -103,7 +105,7 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
     @cache
     def trained(task: str, model: str, fault: str, length: int, short_size: int | None, study: str) -> VariantData:
         torch.set_num_threads(1)
-        steps = {"sequence_length": length}
+        steps: dict[str, Any] = {"sequence_length": length}
         if task == "group_word":
             steps = {**WORDS, "test_shortest": length, "test_longest": length}
         settings = {**SMALL, **steps, "hidden_size": UNITS, **SETTINGS.get(model, {})}
@@ -130,7 +132,7 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
 
 
 def outcome(
-    variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: ModelClaim, small: bool, fault: str
+    variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: Any, small: bool, fault: str
 ) -> bool:
     """Return whether small runs of the claim's own model, broken, pass the claim; a diverged run decides nothing."""
     model, task = claim.model, find_task(paper, artifact)
@@ -185,7 +187,7 @@ def find_task(paper: Paper, artifact: Artifact) -> str:
     return "copying" if tasks == {"copying"} else "adding"
 
 
-def claims_of(artifact: Artifact, small: bool) -> list[Kind]:
+def claims_of(artifact: Artifact, small: bool) -> list[ClaimKind]:
     """Return the claims of an artifact, or of its small version; those that it has from the artifact are left out."""
     tables = artifact.claims if not small else artifact.small.claims if artifact.small else []
     return read_claims(artifact.model_copy(update={"claims": tables}))

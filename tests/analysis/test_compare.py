@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+import shlex
 import tracemalloc
 
 import numpy as np
@@ -14,7 +16,7 @@ from support.records import run_record
 
 from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
-from orthobench.analysis.statistics import compare_paired, compare_unpaired, holm
+from orthobench.analysis.inference import compare_paired, compare_unpaired, holm
 from orthobench.store import MetricRow, Status, open_store
 
 
@@ -65,8 +67,7 @@ def test_paired_test_matches_wilcoxon():
 def test_three_seeds_are_reported_as_too_few():
     result = compare_paired([1.0, 1.1, 1.2], [9.0, 9.2, 9.1])
     assert result.p == result.smallest_p == 0.25
-    few = "too few seeds: no difference, however large, could give p below 0.25; give 6 seeds"
-    assert result.words == few
+    assert result.words == "too few seeds: no difference, however large, could give p below 0.25"
     assert compare_paired([1.0] * 6, [2.0, 3, 4, 5, 6, 7]).words == ""
 
 
@@ -143,7 +144,7 @@ def test_models_are_compared_over_common_seeds(swept):
         assert contrast["result"]["difference"] == pytest.approx(np.mean(differences))
         assert contrast["result"]["smallest_p"] == smallest
         text = swept("compare", "model=rnn", "model=lstm", *pairing).out
-        assert f"could give p below {smallest}; give 6 seeds" in text
+        assert f"could give p below {smallest}" in text
         assert ("paired sign-flip permutation test of the ranks (exact)" in text) is paired
 
 
@@ -196,6 +197,56 @@ def test_end_of_the_curve_is_compared_and_not_one_lucky_test(swept, tmp_path):
         for value, option in (("end", ()), ("final", ("--value", "final")), ("best", ("--value", "best")))
     }
     assert medians == {"end": 0.2, "final": 0.01, "best": 0.01}
+
+
+@pytest.fixture
+def clear(swept, tmp_path):
+    """The command line in a folder where each of three seeds of the LSTM is worse than each of the plain RNN."""
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs():
+            value = run.seed / 100 + (0.5 if run.model == "lstm" else 0.1)
+            store.rewind(run.id, -1, "t")
+            store.log(run.id, [MetricRow("test", "mse", 1, 20, value)], [], {"final_value": value})
+    return swept
+
+
+def test_models_apart_in_every_seed_are_so_called_with_the_seeds_that_decide(clear):
+    (contrast,) = json.loads(clear("compare", "model=rnn", "model=lstm", "--json").out)
+    assert (contrast["standing"], contrast["verdict"]) == ("clearly worse", "clearly worse in every seed")
+    assert contrast["deciding_seeds"] == 4
+    (turned,) = json.loads(clear("compare", "model=lstm", "model=rnn", "--json").out)
+    assert turned["verdict"] == "clearly better in every seed"
+    (paired,) = json.loads(clear("compare", "model=rnn", "model=lstm", "--paired", "--json").out)
+    assert paired["deciding_seeds"] == 6
+    both = json.loads(clear("compare", "model=rnn", "model=lstm", "model=rnn", "--json").out)
+    assert [(each["verdict"], each["deciding_seeds"]) for each in both] == [
+        ("clearly worse in every seed", 5),
+        ("overlaps", None),
+    ]
+
+
+def test_printed_commands_add_the_seeds_that_decide(clear):
+    """Three seeds of each are there, and are not trained again."""
+    text = clear("compare", "model=rnn", "model=lstm").out
+    assert "clearly worse in every seed  too few seeds for a test: 4 of each would do" in text
+    commands = re.findall(r"^  orthobench (sweep .*)$", text.partition("train 4 seeds of each:")[2], re.M)
+    assert [re.search(r"--models (\w+)", command)[1] for command in commands] == ["rnn", "lstm"]
+    for command in commands:
+        planned = json.loads(clear(*shlex.split(command), "--dry-run", "--no-profile", "--json").out)
+        assert [(run["seed"], run["state"]) for run in planned] == [
+            *((seed, "finished") for seed in range(3)),
+            (3, "missing"),
+        ]
+
+
+def test_interval_of_the_difference_is_printed(clear):
+    first, second = ([offset + seed / 100 for seed in range(3)] for offset in (0.1, 0.5))
+    welch = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    interval = f"-0.4 [{welch.low:.3g}, {welch.high:.3g}]"
+    assert (
+        f"difference of the means of finished runs {interval} (95 % interval)"
+        in clear("compare", "model=rnn", "model=lstm").out
+    )
 
 
 def test_unpairable_runs_are_reported(swept, tiny_options):

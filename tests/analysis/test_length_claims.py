@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.length_variants import variant, with_horizons
 
+from orthobench.analysis.claims.claim import ClaimVerdict
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
-from orthobench.analysis.claims.record import Verdict
 from orthobench.analysis.logged import Vectors
 from orthobench.analysis.test_lengths import last_by_length, length_metric
 
@@ -24,7 +25,7 @@ def lost(lost_from: int = 2) -> HoldsLengths:
     return HoldsLengths(text="", model="rnn", lost_from=lost_from)
 
 
-def judge(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> Verdict:
+def judge(claim: HoldsLengths | ReachesFarther, own: Any, *others: Any) -> ClaimVerdict:
     return claim.judge(own, others) if isinstance(claim, ReachesFarther) else claim.judge(own)
 
 

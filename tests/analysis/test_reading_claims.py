@@ -7,9 +7,9 @@ import re
 import pytest
 from support.claims import read, stated
 
-from orthobench.analysis.claims.curves import Bypasses, DropsWithin, EndsBelow
+from orthobench.analysis.claims.claim import Claim
+from orthobench.analysis.claims.curve_shapes import Bypasses, DropsWithin, EndsBelow
 from orthobench.analysis.claims.reading import KINDS
-from orthobench.analysis.claims.record import Claim
 from orthobench.errors import UsageError
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, permutation_test, rankdata
 
-from orthobench.analysis.statistics import DRAWS, compare_unpaired, median
+from orthobench.analysis.inference import compare_unpaired
+from orthobench.analysis.statistics import DRAWS, median
 
 
 @pytest.mark.parametrize("n", [5, 6, 9, 20, 300])

@@ -7,7 +7,7 @@ from support.pages import add_run
 
 from orthobench.analysis.selection import find_runs, select_runs
 from orthobench.errors import UsageError
-from orthobench.settings.assignments import NoMatchError, describe, narrow, parse_conditions, read_conditions
+from orthobench.settings.assignments import NoMatchError, conditions_text, narrow, parse_conditions, read_conditions
 from orthobench.store import Run, open_store
 
 
@@ -56,7 +56,7 @@ RUNS = [
 def test_selected_runs_meet_all_conditions(texts, keys):
     conditions = parse_conditions(texts)
     assert [selected_run.key for selected_run in select_runs(RUNS, conditions)] == keys
-    assert parse_conditions([describe(conditions)] if conditions else []) == conditions
+    assert parse_conditions([conditions_text(conditions)] if conditions else []) == conditions
 
 
 FILES = [

@@ -13,7 +13,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.analysis.claims import read_claims
-from orthobench.analysis.claims.record import Comparing, ModelClaim
+from orthobench.analysis.claims.claim import Comparing
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.papers import find_paper
 from orthobench.store import open_store
@@ -48,11 +48,11 @@ def trained(tmp_path_factory) -> Trained:
 def claims(paper: str, artifact: str, check: str, **where: Any) -> list[Any]:
     """The claims of a table or figure with this check, about experiments with these settings."""
     (described,) = (each for each in find_paper(paper).artifact if each.name == artifact)
-    read = read_claims(described)
+    read: list[Any] = list(read_claims(described))
     return [claim for claim in read if claim.check == check and where.items() <= claim.where.items()]
 
 
-def verdict(claim: ModelClaim, own: VariantData, *others: VariantData) -> bool:
+def verdict(claim: Any, own: VariantData, *others: VariantData) -> bool:
     share, _ = claim.judge(own, others) if isinstance(claim, Comparing) else claim.judge(own)
     return share.holds
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def test_every_public_name_has_its_module():
 
 
 def ob_names() -> list[str]:
-    return [name for name in ob.__all__ if name != "__version__"]
+    return [name for name in vars(ob)["__all__"] if name != "__version__"]
 
 
 def test_no_submodule_hides_a_public_name():
@@ -263,7 +264,8 @@ def test_run_held_by_another_process_is_refused():
 
 class Events(ob.EventSink):
     def __init__(self, stop_at: int = -1) -> None:
-        self.evaluations, self.stop_at = [], stop_at
+        self.evaluations: list[Any] = []
+        self.stop_at = stop_at
 
     def on_evaluation(self, evaluation):
         self.evaluations.append((evaluation.iteration, evaluation.metrics["mse"]))

@@ -16,7 +16,7 @@ import orthobench as ob
 from orthobench.api.results import Results
 from orthobench.api.runs import SWEEP_ARGUMENTS
 from orthobench.errors import UsageError
-from orthobench.options.check import ARGUMENTS
+from orthobench.options.checked import ARGUMENTS
 from orthobench.options.run_options import OPTIONS
 from orthobench.spec.index import index
 from orthobench.store import open_store
@@ -94,7 +94,7 @@ def _needs(call: Any, name: str) -> bool:
     return inspect.signature(call).parameters[name].default is not None
 
 
-FUNCTIONS = {name: getattr(ob, name) for name in ob.__all__ if inspect.isfunction(getattr(ob, name))}
+FUNCTIONS = {name: getattr(ob, name) for name in vars(ob)["__all__"] if inspect.isfunction(getattr(ob, name))}
 METHODS = {
     name: method for name, method in vars(Results).items() if inspect.isfunction(method) and not name.startswith("_")
 }

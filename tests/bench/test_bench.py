@@ -18,8 +18,8 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, timing
 from orthobench.recurrence.cpu import call_c, library
-from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.verdicts import Verdict
+from orthobench.recurrence.cuda import self_test_verdicts
+from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.store import open_store
 
 
@@ -103,8 +103,8 @@ def test_nothing_is_timed_outside_a_recording(monkeypatch):
 
 
 def test_results_include_self_test_verdicts(monkeypatch):
-    monkeypatch.setattr(verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
-    setup, passed = Setup(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
+    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
+    setup, passed = Setup(torch.device("cpu")), SelfTestVerdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
 
     def measure():
         backends.record_self_test(passed.form, passed)

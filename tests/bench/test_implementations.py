@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.gradients import gradient
 
 from orthobench.bench import constraints
 from orthobench.bench.implementations import (
     EAGER,
-    LSTM,
     EagerLSTM,
+    LSTMNetwork,
     Network,
-    ScoRNN,
+    ScoRNNNetwork,
     TorchLSTM,
     TorchRNN,
     TrainingStep,
@@ -34,7 +35,7 @@ TINY = [
 
 def outcome(step: TrainingStep) -> list[torch.Tensor]:
     loss = step.gradients()
-    return [loss, *(parameter.grad for parameter in step.network.parameters())]
+    return [loss, *(gradient(parameter) for parameter in step.network.parameters())]
 
 
 @pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
@@ -69,13 +70,13 @@ def test_recorded_step_trains_as_the_eager_one(shape):
 
 def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
     TrainingStep(network).gradients()
-    return {name: parameter.grad for name, parameter in network.named_parameters()}
+    return {name: gradient(parameter) for name, parameter in network.named_parameters()}
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
 def test_torch_lstm_equals_the_lstm(readout):
     shape = Shape("lstm", 5, 7, 2, 6, 3, readout, cell="lstm")
-    torch_result, actual, loop = TorchLSTM(shape, CPU), LSTM(shape, CPU), EagerLSTM(shape, CPU)
+    torch_result, actual, loop = TorchLSTM(shape, CPU), LSTMNetwork(shape, CPU), EagerLSTM(shape, CPU)
     with torch.no_grad():
         torch_result.lstm.weight_ih_l0.copy_(actual.input_weight)
         torch_result.lstm.weight_hh_l0.copy_(actual.recurrent_weight)
@@ -101,7 +102,11 @@ def test_torch_rnn_equals_the_tanh_recurrence(readout):
 
 
 def test_step_updates_every_parameter():
-    for make in (lambda: ScoRNN(TINY[1], CPU), lambda: LSTM(TINY[4], CPU), lambda: TorchRNN(TINY[1], CPU)):
+    for make in (
+        lambda: ScoRNNNetwork(TINY[1], CPU),
+        lambda: LSTMNetwork(TINY[4], CPU),
+        lambda: TorchRNN(TINY[1], CPU),
+    ):
         network = make()
         before = [parameter.clone() for parameter in network.parameters()]
         TrainingStep(network)()

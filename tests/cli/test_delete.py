@@ -30,7 +30,7 @@ def stored(name: str = "results.db") -> list[str]:
 
 def row_counts() -> dict[str, int]:
     """Return the number of rows in metric and trace, by the key of their run; "" for rows without a run."""
-    counts = {}
+    counts: dict[str, int] = {}
     with closing(sqlite3.connect("results.db")) as database:
         for table in ("metric", "trace"):
             query = f"SELECT coalesce(key, ''), count(*) FROM {table} LEFT JOIN run ON run.id = run_id GROUP BY 1"

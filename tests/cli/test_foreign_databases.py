@@ -16,7 +16,7 @@ from support.records import run_record
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 from orthobench.store.result import as_name
 from orthobench.system.location import Location
-from orthobench.weights.files import PROTOCOLS, WeightsFolder
+from orthobench.weights.weights_files import PROTOCOLS, WeightsFolder
 
 KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]
 HOSTILE_KEYS = ["../../proj/poetry", "../../victim", "{root}/victim", "..", "", ".", "a\0b", "a\nb", "A" * 16, "a" * 17]

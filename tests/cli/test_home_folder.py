@@ -18,7 +18,7 @@ from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.options import arguments
 from orthobench.options.arguments import read
-from orthobench.options.check import ARGUMENTS
+from orthobench.options.checked import ARGUMENTS
 from orthobench.options.data_folder import data_folder, use_data_folder
 from orthobench.options.run_options import OPTIONS, RunOptions
 from orthobench.plugins.layers import find_layer
@@ -56,7 +56,7 @@ EVERY = list(parameters(get_command(app)))
 PATHS = [case for case in EVERY if case.values[2] is not str]
 NAMES = {
     "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
-    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind",
+    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
 }  # fmt: skip
 """The parameters whose texts name no file."""
 
@@ -67,14 +67,19 @@ def cell(text: str) -> str:
     return find_layer(f"{text}.py:Cell").sources.path.removesuffix(".py")
 
 
+def real(location: object) -> str:
+    assert isinstance(location, Location)
+    return location.real
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "model": cell,
     "models": cell,
     "match_parameters": cell,
     "log_to": lambda text: parse_target(f"tensorboard:{text}").location.real,
     "to": lambda text: parse_target(f"wandb:{text}").location.real,
-    "checkpoints": lambda text: RunOptions(checkpoints=text).checkpoints.real,
-    "weights": lambda text: RunOptions(weights=text).weights.real,
+    "checkpoints": lambda text: real(RunOptions(checkpoints=text).checkpoints),
+    "weights": lambda text: real(RunOptions(weights=text).weights),
     "slurm": lambda text: read_settings([f"folder={text}"]).folder,
     "db": lambda text: read("db", text, ARGUMENTS["db"]).real,
     "history": lambda text: read("history", text, ARGUMENTS["history"]).real,

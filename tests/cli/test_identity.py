@@ -11,6 +11,7 @@ from support.speech import write_speech
 
 import orthobench as ob
 from orthobench.data import checksums
+from orthobench.data.download import md5
 from orthobench.data.timit import speech_folder, speech_md5
 from orthobench.options.data_folder import use_data_folder
 from orthobench.plugins import Catalog
@@ -131,7 +132,7 @@ def test_changed_recordings_are_trained_again(orthobench, tmp_path, monkeypatch)
 
 def test_cached_checksums_are_renewed_after_a_change(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(checksums, "md5", lambda file, md5=checksums.md5: read.append(file.name) or md5(file))
+    monkeypatch.setattr(checksums, "md5", lambda file, md5=md5: read.append(file.name) or md5(file))
     files = write_speech(tmp_path / "rec", 3, 0.1)
     with use_data_folder(tmp_path / "data"):
         first = speech_md5(tmp_path / "rec")

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from orthobench.cli import app
 from orthobench.errors import UsageError
-from orthobench.sinks.targets import KINDS
+from orthobench.sinks.targets import SINK_KINDS
 
 ROOT: Any = get_command(app)
 
@@ -23,18 +23,23 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from commands(inner, (*words, name))
 
 
+def collects(case: Any) -> bool:
+    """Whether the option of a case may be given several times."""
+    return case.values[2].multiple
+
+
 OPTIONS = [
     pytest.param(words, command, option, id=" ".join([*words, max(option.opts, key=len)]))
     for words, command in commands(ROOT)
     for option in command.params
     if option.param_type_name == "option"
 ]
-SINGLE = [case for case in OPTIONS if not case.values[2].multiple]
-COLLECTING = [case for case in OPTIONS if case.values[2].multiple]
+SINGLE = [case for case in OPTIONS if not collects(case)]
+COLLECTING = [case for case in OPTIONS if collects(case)]
 
 
 def test_search_for_options_reaches_every_command():
-    assert len(list(commands(ROOT))) == 34
+    assert len(list(commands(ROOT))) == 35
     assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
         name for case in OPTIONS for name in case.values[2].opts
     }
@@ -97,8 +102,10 @@ def test_repeated_filters_add_up(orthobench, tiny_options):
 def test_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
     sent = []
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: object())
-    monkeypatch.setattr("orthobench.sinks.export.export", lambda store, runs, target, _: sent.append(target.kind) or "")
+    monkeypatch.setattr(
+        "orthobench.sinks.export_runs.export", lambda store, runs, target, _: sent.append(target.kind) or ""
+    )
     assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
-    kinds = sorted(KINDS)
+    kinds = sorted(SINK_KINDS)
     assert orthobench("db", "export", *(word for kind in kinds for word in ("--to", f"{kind}:there"))).code == 0
     assert sent == kinds

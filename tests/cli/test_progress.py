@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from orthobench.display.progress import Progress, SideBySide, busy, is_live, short_label
 
 LABEL = "[2/4] scornn sequence_length=2000 hidden_size=190 seed 2"
-START = SimpleNamespace(
+START: Any = SimpleNamespace(
     key="0123456789abcdef",
     parameter_count=21764,
     device="cpu",
@@ -20,7 +21,7 @@ START = SimpleNamespace(
     total_iterations=10_000,
     iterations_per_epoch=1000,
 )
-EVALUATION = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239}, solved=False)
+EVALUATION: Any = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239}, solved=False)
 
 
 def row(width: int, monkeypatch) -> str:

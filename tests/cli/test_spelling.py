@@ -30,9 +30,12 @@ def sentences(file: Path) -> Iterator[tuple[int, str]]:
     inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     inner |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
+        if node in inner or not isinstance(node, ast.JoinedStr | ast.Constant):
+            continue
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         texts = [part.value if isinstance(part, ast.Constant) else "..." for part in parts]
-        if node not in inner and all(isinstance(text, str) for text in texts) and " " in (text := "".join(texts)):
+        text = "".join(each for each in texts if isinstance(each, str))
+        if all(isinstance(each, str) for each in texts) and " " in text:
             yield node.lineno, text
 
 

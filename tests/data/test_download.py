@@ -12,7 +12,7 @@ import pytest
 from support.data import write_mnist
 
 from orthobench.data.download import CHUNK, Download, fetch
-from orthobench.data.mnist import MNIST
+from orthobench.data.mnist import MNISTData
 from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 
@@ -116,7 +116,7 @@ def test_get_downloads_a_data_set(server, data_folder, tmp_path, monkeypatch):
         server.files[f"/{file.name}.gz"] = packed
         checksum = hashlib.md5(packed).hexdigest()
         downloads.append(Download(f"{file.name}.gz", (server.url(f"/{file.name}.gz"),), checksum, len(packed)))
-    monkeypatch.setattr(MNIST, "downloads", downloads)
+    monkeypatch.setattr(MNISTData, "downloads", downloads)
     data_set.get(lambda *_: None)
     assert data_set.faults(data_set.require()) == []
     assert not list((data_folder / ".downloads").iterdir())

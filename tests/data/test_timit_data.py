@@ -15,7 +15,7 @@ from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_
 
 from orthobench.data.features import speech_features
 from orthobench.data.registry import dataset
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read_audio
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError
@@ -40,8 +40,8 @@ def corpus(folder: Path, lower: bool = False) -> Path:
     content = sphere(np.arange(300, dtype=np.int16))
     for part, names in speakers().items():
         for number, name in enumerate(names):
-            where = f"TIMIT/{part}/DR{number % 8 + 1}/{name}"
-            where = folder / (where.lower() if lower else where)
+            inside = f"TIMIT/{part}/DR{number % 8 + 1}/{name}"
+            where = folder / (inside.lower() if lower else inside)
             where.mkdir(parents=True)
             for sentence in SENTENCES:
                 file = f"{sentence.upper()}.WAV"
@@ -159,12 +159,12 @@ def test_folder_without_permission_is_named(tmp_path):
 def test_features_are_computed_once_and_mapped(tmp_path, data, monkeypatch):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     frames, lengths = speech_features(files)
-    expected = [log_magnitude(stft(read(file))) for file in files]
+    expected = [log_magnitude(stft(read_audio(file))) for file in files]
     assert lengths.tolist() == [len(features) for features in expected]
     np.testing.assert_array_equal(frames[:-2].numpy(), np.concatenate(expected))
     assert (frames[-2] == -50).all()
     assert torch.isinf(frames[-1]).all()
-    monkeypatch.setattr("orthobench.data.features.read", None)
+    monkeypatch.setattr("orthobench.data.features.read_audio", None)
     again, _ = speech_features(files)
     assert torch.equal(again, frames)
 
@@ -174,7 +174,7 @@ def test_features_follow_the_files(tmp_path):
     before, _ = speech_features(files)
     soundfile.write(files[0], speech(0.2, 5, 16000), 16000, subtype="PCM_16")
     after, lengths = speech_features(files)
-    np.testing.assert_array_equal(after[: lengths[0]].numpy(), log_magnitude(stft(read(files[0]))))
+    np.testing.assert_array_equal(after[: lengths[0]].numpy(), log_magnitude(stft(read_audio(files[0]))))
     assert len(after) != len(before)
 
 

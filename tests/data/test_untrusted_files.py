@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.data import COUNTS, images, labels, write_cifar10, write_mnist
 
-from orthobench.data.cifar10 import CIFAR10
+from orthobench.data.cifar10 import CIFAR10Data
 from orthobench.data.limits import LimitedReader, copy_limited
 from orthobench.data.plain_pickle import load_plain
 from orthobench.data.registry import dataset
@@ -204,7 +204,7 @@ BOMBS = {
 def test_data_that_unpacks_beyond_the_limit_is_refused(bomb, tmp_path, monkeypatch):
     name, write, limit = BOMBS[bomb]
     if "other" in bomb or "header" in bomb:
-        monkeypatch.setattr(CIFAR10, "size", 10 * MEGABYTE)
+        monkeypatch.setattr(CIFAR10Data, "size", 10 * MEGABYTE)
     read = []
 
     class Counting(LimitedReader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -15,16 +16,16 @@ from typer.testing import CliRunner
 
 from orthobench import api
 from orthobench.cli import app
-from orthobench.diagnosis import Finding, Level, kernels, machine, storage
-from orthobench.recurrence.cpu import call_c, comparison, library
+from orthobench.diagnosis import DoctorFinding, Level, kernel_findings, machine, storage
+from orthobench.recurrence.cpu import c_comparisons, call_c, library
 from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.self_test import Measured
+from orthobench.recurrence.cuda import self_test, self_test_verdicts
+from orthobench.recurrence.cuda.self_test import SelfTestErrors
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
 
 
-def by_subject(findings: Sequence[Finding]) -> dict[str, Finding]:
+def by_subject(findings: Sequence[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.subject: finding for finding in findings}
 
 
@@ -38,23 +39,23 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """A function that makes torch say it has a GPU, on which each self-test has the given outcome."""
 
-    def install(outcome: Measured | Exception, capability: tuple[int, int] = (9, 0)) -> None:
+    def install(outcome: SelfTestErrors | Exception, capability: tuple[int, int] = (9, 0)) -> None:
         major, minor = capability
         properties = SimpleNamespace(name="Fake H100", total_memory=80_000_000_000, major=major, minor=minor)
         monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-        monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
+        monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: "580.65.06")
         monkeypatch.setattr(cuda, "unsupported", lambda call: None)
 
-        def measure(run: Any, call: Any, form: Any) -> Measured:
+        def measure(run: Any, call: Any, form: Any) -> SelfTestErrors:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
         monkeypatch.setattr("orthobench.recurrence.cuda.self_test.measure", measure)
-        examples = kernels.self_test.examples
+        examples = self_test.examples
         monkeypatch.setattr(
             "orthobench.recurrence.cuda.self_test.examples", lambda device: examples(torch.device("cpu"))
         )
@@ -88,7 +89,7 @@ def test_command_prints_findings_and_json() -> None:
 
 
 def test_command_marks_findings_that_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Finding("compilers", "C compiler", "there is none", Level.ACTION, "install gcc")
+    failing = DoctorFinding("compilers", "C compiler", "there is none", Level.ACTION, "install gcc")
     monkeypatch.setattr(machine, "compilers", lambda: iter([failing]))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
@@ -106,39 +107,39 @@ def test_missing_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None
     assert finding.level is Level.ACTION
     assert "/nowhere/cc" in finding.text
     assert "install gcc" in finding.fix
-    assert by_subject(list(kernels.back_ends()))["cpu"].level is Level.ACTION
-    assert [f for f in kernels.self_tests() if "C kernels" in f.subject] == []
+    assert by_subject(list(kernel_findings.back_ends()))["cpu"].level is Level.ACTION
+    assert [f for f in kernel_findings.self_tests() if "C kernels" in f.subject] == []
 
 
 def test_c_kernels_that_differ_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_c, "missing", lambda: None)
-    monkeypatch.setattr(comparison, "comparisons", lambda: {"lstm": lambda: False, "gru": lambda: True})
-    assert "--retest" in by_subject(list(kernels.self_tests()))["C kernels"].text
-    findings = by_subject(list(kernels.self_tests(retest=True)))
+    monkeypatch.setattr(c_comparisons, "comparisons", lambda: {"lstm": lambda: False, "gru": lambda: True})
+    assert "--retest" in by_subject(list(kernel_findings.self_tests()))["C kernels"].text
+    findings = by_subject(list(kernel_findings.self_tests(retest=True)))
     assert findings["C kernels of lstm"].level is Level.ACTION
     assert findings["C kernels of gru"].level is Level.OK
 
 
 def test_gpu_invisible_to_torch_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
+    monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: "580.65.06")
     for cuda_version, part in ((None, "built for the CPU only"), ("13.0", "sees no GPU")):
         monkeypatch.setattr(torch.version, "cuda", cuda_version)
         finding = by_subject(list(machine.devices()))["GPU"]
         assert finding.level is Level.ACTION
         assert part in finding.text
         assert "580.65.06" in finding.text
-    monkeypatch.setattr(verdicts, "driver_version", lambda: None)
+    monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: None)
     assert by_subject(list(machine.devices()))["GPU"].level is Level.OK
 
 
 def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({"gradient of W": 2e-7, "outputs": 1e-7}, None))
+    fake_gpu(SelfTestErrors({"gradient of W": 2e-7, "outputs": 1e-7}, None))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.OK
     assert gpu.text.startswith("Fake H100, 80 GB, capability 9.0, driver 580.65.06")
-    assert by_subject(list(kernels.back_ends()))["cuda"].text == "Triton kernels, for float32 on the GPU"
-    tests = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
+    assert by_subject(list(kernel_findings.back_ends()))["cuda"].text == "Triton kernels, for float32 on the GPU"
+    tests = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.text for finding in tests} == {"passed, largest error 2.0e-07"}
     subjects = [finding.subject for finding in tests]
     assert len(set(subjects)) == len(subjects) > 20
@@ -146,28 +147,28 @@ def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None
 
 
 def test_failed_kernel_needs_action_and_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({"x": 1.0}, "differs from the reference: x 1.0e+00"))
-    failed = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
+    fake_gpu(SelfTestErrors({"x": 1.0}, "differs from the reference: x 1.0e+00"))
+    failed = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in failed} == {Level.ACTION}
     assert "differs from the reference" in failed[0].text
     assert "--retest" in failed[0].fix
-    fake_gpu(Measured({"x": 0.0}, None))
-    cached = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
+    fake_gpu(SelfTestErrors({"x": 0.0}, None))
+    cached = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in cached} == {Level.ACTION}, "the verdict is kept"
-    again = [finding for finding in kernels.self_tests(retest=True) if finding.subject.startswith("GPU 0")]
+    again = [finding for finding in kernel_findings.self_tests(retest=True) if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in again} == {Level.OK}
 
 
 def test_broken_context_ends_the_gpu_tests(fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     fake_gpu(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    monkeypatch.setattr(verdicts, "is_broken", lambda device: True)
-    (finding,) = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
+    monkeypatch.setattr(self_test_verdicts, "is_broken", lambda device: True)
+    (finding,) = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
     assert finding.level is Level.ACTION
     assert "broke the GPU's context" in finding.text
 
 
 def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({}, None), capability=(7, 5))
+    fake_gpu(SelfTestErrors({}, None), capability=(7, 5))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.NOTE
     assert "too old" in gpu.text
@@ -176,27 +177,27 @@ def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
 def test_missing_header_and_missing_triton_are_reported(
     fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_gpu(Measured({}, None))
-    monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: "/nowhere")
-    find_spec = machine.importlib.util.find_spec
+    fake_gpu(SelfTestErrors({}, None))
+    monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "triton" else find_spec(name))
     findings = by_subject(list(machine.compilers()))
     assert findings["Python.h"].level is Level.ACTION
     assert "python3-dev" in findings["Python.h"].fix
     assert findings["triton"].level is Level.ACTION
-    assert by_subject(list(kernels.back_ends()))["cuda"].level is Level.ACTION
+    assert by_subject(list(kernel_findings.back_ends()))["cuda"].level is Level.ACTION
 
 
 def test_unwritable_folder_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(kernels, "cache_folder", lambda: tmp_path / "file")
-    (finding, *_) = kernels.caches()
+    monkeypatch.setattr(kernel_findings, "cache_folder", lambda: tmp_path / "file")
+    (finding, *_) = kernel_findings.caches()
     assert finding.level is Level.ACTION
     assert "ORTHOBENCH_CACHE" in finding.fix
 
 
 def test_full_disk_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
     finding = storage.folder_finding("data", "folder", tmp_path / "new", "move it")
     assert finding.level is Level.ACTION
     assert finding.fix == "make room there, or move it"
@@ -222,7 +223,7 @@ def test_failing_check_is_a_finding_and_the_others_run(monkeypatch: pytest.Monke
 
 
 def test_missing_extras_are_notes_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = machine.importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else find_spec(name))
     finding = by_subject(list(machine.versions()))["extra search"]
     assert finding.level is Level.NOTE

@@ -240,10 +240,10 @@ def test_findings_tell_fitting_from_keeping_the_state():
     curves = {"lstm": [1.0] * 24, "lru": [1.0] * 8 + [0.0] * 16, "kru": [0.1] * 24}
     models = [variant(curve, label=model) for model, curve in curves.items()]
     for each in models:
-        each.run.model, each.diverged = each.label, 0
+        each.run.model, each.diverged, each.median = each.label, 0, None
     models.append(variant(label="irnn"))
-    models[-1].runs, models[-1].diverged = runs, 1
-    conditions = [("S3", SimpleNamespace(variants=models))]
+    models[-1].runs, models[-1].diverged, models[-1].median = runs, 1, None
+    conditions = [("S3", SimpleNamespace(variants=models, metric=SimpleNamespace(sign=-1)))]
     words = "2 of 5 runs are finished, and 1 diverged"
     study = SimpleNamespace(study=find_study("state-tracking"), conditions=conditions, progress_words=words, runs=runs)
     text = findings.findings(results.Everything([], [], [study]))[findings.PAGE]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from orthobench.cli.display import TerminalDisplay
+from orthobench.cli.session_display import TerminalDisplay
 from orthobench.display.display import Display
 from orthobench.display.progress import SideBySide
 from orthobench.errors import UsageError

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthobench.planning.objective import MIN_FINISHED, Median, best_so_far, objective_values
+from orthobench.planning.objective import MIN_FINISHED, MedianRule, best_so_far, objective_values
 
 NAN = float("nan")
 
@@ -28,14 +28,14 @@ def test_median_rule_matches_optuna(goal):
         for bests in judges:
             study.add_trial(create_trial(value=bests[-1], intermediate_values=dict(enumerate(bests))))
         trial = create_trial(state=TrialState.RUNNING, intermediate_values=dict(enumerate(values)))
-        verdicts.append(Median(tuple(map(tuple, judges)), goal).should_prune(values))
+        verdicts.append(MedianRule(tuple(map(tuple, judges)), goal).should_prune(values))
         assert verdicts[-1] == pruner.prune(study, trial)
     assert 50 < sum(verdicts) < 250
 
 
 def test_run_without_a_finite_value_is_not_pruned():
     """It diverges, which is a result."""
-    assert not Median(((1.0,),) * MIN_FINISHED, "min").should_prune([])
+    assert not MedianRule(((1.0,),) * MIN_FINISHED, "min").should_prune([])
 
 
 def test_validation_precedes_test():

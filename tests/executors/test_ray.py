@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -48,6 +49,8 @@ def started(nodes: int):
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         lines = iter(process.stdout.readline, "")
         yield json.loads(next(line for line in lines if line.startswith("{")))
@@ -205,7 +208,8 @@ class _Ray:
     """Takes the place of Ray, and notes what a task is placed by."""
 
     def __init__(self, *nodes: dict[str, float]) -> None:
-        self.resources, self.options = nodes, {}
+        self.resources = nodes
+        self.options: dict[str, Any] = {}
 
     def init(self, *_, **__):
         pass

@@ -468,10 +468,18 @@ FAULTS = (
     # The gate
     fault(
         "tolerance of exact runs in the metric's unit",
-        "orthobench/gate/verdict.py",
-        "> tolerance * abs(then[seed])",
-        "> tolerance",
+        "orthobench/analysis/pairing.py",
+        "<= tolerance * abs(then)",
+        "<= tolerance",
         "gate/test_verdict.py",
+        "",
+    ),
+    fault(
+        "margin left out of the ranks",
+        "orthobench/analysis/inference.py",
+        "[sign * value + margin for value in first]",
+        "[sign * value for value in first]",
+        "analysis/test_inference.py",
         "",
     ),
 )

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
-from orthobench.gate.inference import detection
+from orthobench.gate.margins import detection
 from orthobench.store import open_store
 from orthobench.store.tables import CHECK
 

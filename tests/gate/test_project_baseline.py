@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.gate.baseline import condition, read_baseline
-from orthobench.gate.inference import DETECTION, detection, measured_margin
+from orthobench.gate.margins import DETECTION, detection, measured_margin
 from orthobench.gate.update import vacuous_metrics
 from orthobench.gate.verdict import refusal
 from orthobench.plugins import Catalog

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orthobench.analysis.inference import Verdict
 from orthobench.gate.baseline import CheckedRun, Update
 from orthobench.gate.results import SeedResult
-from orthobench.gate.verdict import Finding, Verdict, exit_code, judge, refusal, skipped
+from orthobench.gate.verdict import Finding, exit_code, judge, refusal, skipped
 
 FACTS = {
     "cpu": "abacus",

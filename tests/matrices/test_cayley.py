@@ -12,7 +12,7 @@ from orthobench.matrices.skew import (
     upper_entries,
 )
 from orthobench.recurrence.cpu import call_c
-from orthobench.recurrence.projection import product
+from orthobench.recurrence.projection import matrix_product
 
 SIZES = [(1, 0), (2, 1), (5, 2), (12, 12), (17, 9)]
 
@@ -80,7 +80,7 @@ def test_c_has_the_numbers_of_torch_and_of_the_packed_product(n, threads, monkey
     for gradient in gradients:
         weight = scaled_cayley(upper, signs)
         (actual,) = torch.autograd.grad(weight, upper, gradient)
-        v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
+        v = matrix_product(matrix_product(inverse.T, 2 * gradient * signs), inverse.T)
         assert torch.equal(weight, double.float())
         assert torch.equal(actual, upper_entries(v.T - v))
     assert weight.is_contiguous()

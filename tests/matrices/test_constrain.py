@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def linear(weight: torch.Tensor) -> nn.Linear:
     return layer
 
 
-def parts(layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+def parts(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The trained entries and what is fixed of a weight of one block."""
     held = layer.parametrizations["weight"]
     return held.original[0], held[0].fixed[0]

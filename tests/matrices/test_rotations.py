@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.rotations import literal_product, pairs
 
-from orthobench.matrices.rotations import fft, product, rotate, tunable
+from orthobench.matrices.rotations import fft, rotate, rotation_product, tunable
 
 SIZES = [("tunable", 2, 2), ("tunable", 8, 2), ("tunable", 8, 8), ("tunable", 10, 4)]
 SIZES += [("fft", 2, 0), ("fft", 8, 0), ("fft", 16, 0)]
@@ -33,10 +33,10 @@ def test_equals_the_product_of_the_blocks(style, n, capacity, is_complex):
 @pytest.mark.parametrize(("style", "n", "capacity"), SIZES)
 def test_matrix_of_real_units_matches_the_literal_product(style, n, capacity):
     rotations, angles, _, _ = _rows_to_rotate(style, n, capacity, False)
-    w = product(rotations, rotations.by_layer(angles))
+    w = rotation_product(rotations, rotations.by_layer(angles))
     np.testing.assert_allclose(w, literal_product(n, style, capacity, angles.numpy()), rtol=0, atol=1e-13)
     leaf = angles.requires_grad_()
-    assert torch.autograd.gradcheck(lambda angles: product(rotations, rotations.by_layer(angles)), leaf)
+    assert torch.autograd.gradcheck(lambda angles: rotation_product(rotations, rotations.by_layer(angles)), leaf)
 
 
 @pytest.mark.parametrize("is_complex", [True, False])

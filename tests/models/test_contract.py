@@ -20,7 +20,7 @@ def test_every_model_meets_the_contract(name):
 
 def choices() -> list[tuple[str, str, object]]:
     """Every value that a setting of a model chooses from a few: texts, and true or false."""
-    combinations = []
+    combinations: list[tuple[str, str, object]] = []
     for name in Catalog().names("model"):
         for setting, field in Catalog().load("model", name).Settings.model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)

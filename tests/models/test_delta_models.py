@@ -132,10 +132,11 @@ def test_decays_start_as_in_the_library() -> None:
 def test_gated_deltaproduct_without_decay_is_deltaproduct() -> None:
     """With exp(A) = 0 the decay is 1; with one correction it is Gated DeltaNet."""
     inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for other, settings in (
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("deltaproduct", {}),
         ("gated_deltanet", {"householders": 1, "negative_eigenvalues": False}),
-    ):
+    ]
+    for other, settings in cases:
         gated = make("gated_deltaproduct", inputs=3, hidden_size=12, **settings).double()
         plain = make(other, inputs=3, hidden_size=12).double()
         names = dict(plain.named_parameters())
@@ -239,7 +240,7 @@ def test_deltaproduct_program_starts_with_smaller_maps() -> None:
     The maps of the program's layer of 24 features have a standard deviation of 0.036.
     """
     m, n, keys = 40, 96, 60
-    settings = {"heads": 2, "key_size": 30, "householders": 2, "decay": True, "convolution": None}
+    settings: dict[str, Any] = {"heads": 2, "key_size": 30, "householders": 2, "decay": True, "convolution": None}
     model: Any = make("deltaproduct", inputs=m, hidden_size=n, map_start="xavier", **settings)
     outputs = (keys, keys, keys, n, n)
     maps = [*model.input_weight.split(outputs), *model.beta_weight.split(2), model.decay_weight]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError
-from orthobench.foreign.model import Foreign, model_of
+from orthobench.foreign.model_of_layer import Foreign, model_of
 from orthobench.model import Signature
 from orthobench.models.gru import GRU
 from orthobench.models.lstm import LSTM
@@ -539,8 +539,8 @@ def copied(pairs: list[tuple[Tensor, Tensor]]) -> None:
 
 def as_lstm() -> tuple[Any, Any]:
     """torch.nn.LSTM, and `lstm` with its weights: both have the gates i, f, g, o, and two biases."""
-    theirs = build(nn.LSTM).double()
-    ours = build_model(
+    theirs: Any = build(nn.LSTM).double()
+    ours: Any = build_model(
         LSTM,
         LSTM.Settings(hidden_size=UNITS, bias_start="torch", forget_bias=0.0),
         theirs.signature,
@@ -554,8 +554,8 @@ def as_lstm() -> tuple[Any, Any]:
 
 def as_rnn() -> tuple[Any, Any]:
     """torch.nn.RNN without biases, and `rnn`."""
-    theirs = build(nn.RNN, bias=False).double()
-    ours = build_model(RNN, RNN.Settings(hidden_size=UNITS), theirs.signature, torch.Generator().manual_seed(3))
+    theirs: Any = build(nn.RNN, bias=False).double()
+    ours: Any = build_model(RNN, RNN.Settings(hidden_size=UNITS), theirs.signature, torch.Generator().manual_seed(3))
     ours.double()
     ours.bias.requires_grad_(False)
     copied([(ours.input_weight, theirs.layer.weight_ih_l0), (ours.recurrent_weight, theirs.layer.weight_hh_l0)])
@@ -564,9 +564,9 @@ def as_rnn() -> tuple[Any, Any]:
 
 def as_gru() -> tuple[Any, Any]:
     """torch.nn.GRU without biases, and `gru` with the reset gate after the product."""
-    theirs = build(nn.GRU, bias=False).double()
+    theirs: Any = build(nn.GRU, bias=False).double()
     settings = GRU.Settings(hidden_size=UNITS, reset_after=True)
-    ours = build_model(GRU, settings, theirs.signature, torch.Generator().manual_seed(3)).double()
+    ours: Any = build_model(GRU, settings, theirs.signature, torch.Generator().manual_seed(3)).double()
     ours.bias.requires_grad_(False)
     ours.candidate_bias.requires_grad_(False)
     copied([(ours.input_weight, theirs.layer.weight_ih_l0), (ours.recurrent_weight, theirs.layer.weight_hh_l0)])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.models import assert_gradients, assert_kernels_are_the_definition, make, short_convolved, silu
 
+from orthobench.model.base import Readout
 from orthobench.recurrence import GradientTrace, use_backend
 
 FORMS: list[dict[str, Any]] = [
@@ -22,7 +23,8 @@ FORMS: list[dict[str, Any]] = [
 def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
     """The outputs of every step, one step, row, feature and unit at a time."""
     p = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    size, width, rank = model.settings.state_size, *p["step_weight"].shape
+    size = model.settings.state_size
+    width, rank = p["step_weight"].shape
     steps, batch, _ = inputs.shape
     outputs = np.zeros((steps, batch, model.signature.output_size))
     for row in range(batch):
@@ -52,7 +54,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("steps", [2, 9])
 @pytest.mark.parametrize("settings", FORMS)
-def test_matches_a_literal_transcription(settings: dict[str, Any], steps: int, readout: str) -> None:
+def test_matches_a_literal_transcription(settings: dict[str, Any], steps: int, readout: Readout) -> None:
     model = make("mamba", inputs=3, hidden_size=6, readout=readout, **settings).double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -68,7 +70,7 @@ def test_matches_a_literal_transcription(settings: dict[str, Any], steps: int, r
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("settings", FORMS[:2])
-def test_gradients_match_finite_differences(settings: dict[str, Any], readout: str) -> None:
+def test_gradients_match_finite_differences(settings: dict[str, Any], readout: Readout) -> None:
     assert_gradients(make("mamba", hidden_size=3, readout=readout, **{"state_size": 2, **settings}))
 
 
@@ -86,7 +88,7 @@ def test_starts_as_its_program() -> None:
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("settings", FORMS)
-def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
+def test_kernels_match_the_reference(settings: dict[str, Any], readout: Readout) -> None:
     """Over more steps than the reference keeps, and more than a chunk of the kernels."""
     assert_kernels_are_the_definition(make("mamba", inputs=3, hidden_size=12, readout=readout, **settings), steps=70)
 

@@ -11,6 +11,8 @@ from support.models import assert_kernels_are_the_definition, assert_matches, as
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+from orthobench.model.base import Readout
+
 FORMS: list[dict[str, Any]] = [
     {"heads": 2, "state_size": 5, "rotation": 1.0},
     {"heads": 3, "state_size": 4, "expansion": 1},
@@ -19,7 +21,7 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-def randomised(readout: str, **settings: Any) -> Any:
+def randomised(readout: Readout, **settings: Any) -> Any:
     """A model in float64 whose parameters are all random, so that no start at 1 hides an error."""
     model = make("mamba3", inputs=3, hidden_size=12, readout=readout, **settings).double()
     generator = torch.Generator().manual_seed(5)
@@ -71,7 +73,7 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize(("readout", "steps"), [("all", 6), ("last", 6), ("last", 1)])
-def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str, steps: int) -> None:
+def test_matches_a_literal_transcription(settings: dict[str, Any], readout: Readout, steps: int) -> None:
     """In value and in every gradient."""
     model = randomised(readout, **settings)
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -105,7 +107,7 @@ def test_without_rotation_and_trapezoid_it_is_mamba_2() -> None:
 
 def test_rotation_follows_parity() -> None:
     """With weights set by hand: a first symbol is written, and each 1 turns it by half a circle."""
-    settings = {"heads": 1, "expansion": 1, "state_size": 4, "rotation": 0.5, "trapezoid": False}
+    settings: dict[str, Any] = {"heads": 1, "expansion": 1, "state_size": 4, "rotation": 0.5, "trapezoid": False}
     model = make("mamba3", inputs=3, outputs=1, hidden_size=1, **settings).double()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -14,6 +14,7 @@ from support.models import assert_kernels_are_the_definition, make
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from orthobench.model.base import Readout
 from orthobench.recurrence import distinct_inputs
 
 
@@ -27,16 +28,16 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
         h[0] = 1
         for x in inputs[:, row]:
             s = torch.softmax(model.selection_weight @ x, dim=0)
-            m = sum(share * matrix for share, matrix in zip(s, model.dictionary, strict=True))
+            m: Any = sum(share * matrix for share, matrix in zip(s, model.dictionary, strict=True))
             soft = torch.stack([torch.softmax(entries, dim=0) for entries in m])
-            hard = torch.zeros(n, n).double()
+            hard: Any = torch.zeros(n, n).double()
             for j in range(n):
                 hard[j, int(m[j].argmax())] = 1
             p = soft + (hard - soft.detach())
             inner = gelu(model.inner_weight @ x + model.inner_bias)
             size = torch.sigmoid(model.size_weight @ inner[: 2 * n] + model.size_bias)
             phase = 2 * math.pi * torch.sigmoid(model.phase_weight @ inner[2 * n :] + model.phase_bias)
-            h = (torch.diag(torch.polar(size, phase)) @ p.cdouble()) @ h + b @ x.cdouble()
+            h = (torch.diag(torch.polar(size, phase)) @ p.to(torch.complex128)) @ h + b @ x.to(torch.complex128)
             o = c_re @ h.real + c_im @ h.imag + model.state_bias
             outputs.append(model.output_weight @ o + model.output_bias)
         rows.append(torch.stack(outputs))
@@ -44,7 +45,7 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("readout", "steps"), [("all", 6), ("last", 70)])
-def test_matches_a_literal_transcription(readout: str, steps: int) -> None:
+def test_matches_a_literal_transcription(readout: Readout, steps: int) -> None:
     """In value and in every gradient; 70 steps are computed in pieces."""
     model = make("pd_ssm", inputs=3, hidden_size=5, readout=readout, dictionary_size=4).double()
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -55,7 +56,7 @@ def test_matches_a_literal_transcription(readout: str, steps: int) -> None:
     actual, wanted = (torch.autograd.grad(y.square().sum(), parameters) for y in (outputs, expected))
     for name, one, other in zip(names, actual, wanted, strict=True):
         assert float(other.abs().max()) > 0, name
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=f"{name}: {{}}".format)
 
 
 @pytest.mark.parametrize("steps", [20, 1000])

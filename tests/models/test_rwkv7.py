@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from support.gradients import gradient
 from support.models import assert_kernels_are_the_definition, assert_matches, make
 from torch import Tensor
 
+from orthobench.model.base import Readout
 from orthobench.recurrence import delta_rule, rwkv7, use_backend
 
 FORMS: list[dict[str, Any]] = [{"heads": 3, "rank": 2, "gate_rank": 5}, {"heads": 1, "rank": 20, "gate_rank": 3}]
 
 
-def randomised(readout: str, **settings: Any) -> Any:
+def randomised(readout: Readout, **settings: Any) -> Any:
     """A model in float64 whose parameters are all random, so that no start at 0 or 1 hides an error."""
     model = make("rwkv7", inputs=3, hidden_size=12, readout=readout, **settings).double()
     generator = torch.Generator().manual_seed(5)
@@ -63,7 +65,7 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("readout", "steps", "scale"), [("all", 6, 1), ("last", 6, 1), ("last", 1, 1), ("all", 6, 1e-5)]
 )
-def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str, steps: int, scale: float) -> None:
+def test_matches_a_literal_transcription(settings: dict[str, Any], readout: Readout, steps: int, scale: float) -> None:
     """In value and in every gradient; keys of dark pixels are short."""
     model = randomised(readout, **settings)
     inputs = scale * torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -99,7 +101,7 @@ def test_one_rate_and_no_decay_is_the_delta_rule(dtype: torch.dtype, tolerance: 
 
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize("readout", ["all", "last"])
-def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
+def test_kernels_match_the_reference(settings: dict[str, Any], readout: Readout) -> None:
     """If only the last step is read, the kernel computes keys and values from the inputs."""
     assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout=readout, **settings), steps=20)
 
@@ -119,7 +121,7 @@ def test_kernels_divide_short_keys_by_their_length(length: float) -> None:
         inputs, memory, decay, rate, decay_bias, rate_bias, key_scale, key_rate = leaves
         y, (end,) = rwkv7(inputs, decay, (memory,), None, decay_bias, rate, rate_bias, key_scale, key_rate, heads, size)
         (y.square().sum() + end.square().sum()).backward()
-        return [y.detach(), end.detach(), *(leaf.grad for leaf in leaves)]
+        return [y.detach(), end.detach(), *(gradient(leaf) for leaf in leaves)]
 
     with use_backend("reference"):
         expected = gradients(torch.float64)
@@ -141,7 +143,7 @@ def test_two_parts_equal_the_whole_sequence(cut: int) -> None:
 
 
 @pytest.mark.parametrize("readout", ["all", "last"])
-def test_one_row_with_heads_of_one_feature_is_accepted(readout: str) -> None:
+def test_one_row_with_heads_of_one_feature_is_accepted(readout: Readout) -> None:
     model = randomised(readout, heads=12)
     x = torch.randn(1 if readout == "all" else 3, 1, 3, generator=torch.Generator().manual_seed(2)).double()
     expected = transcribed(model, x)

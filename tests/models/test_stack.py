@@ -23,7 +23,7 @@ from orthobench.training.trainer import Trainer
 pytestmark = pytest.mark.grid
 
 T, B, M, P, N, D = 7, 3, 4, 5, 8, 6
-BLOCK = {"layers": 2, "block": "residual", "block_size": D}
+BLOCK: dict[str, Any] = {"layers": 2, "block": "residual", "block_size": D}
 
 
 def build(name: str, readout: Any = "all", seed: int = 0, inputs: int = M, **settings: Any) -> Model:
@@ -97,7 +97,7 @@ def set_rnn(rnn: nn.RNN, cell: Any, layer: int = 0) -> None:
 def test_residual_blocks_match_the_published_program(norm: str | None) -> None:
     """In training with dropout, and in evaluation: outputs, gradients and running statistics."""
     stack: Any = build("rnn", **BLOCK, block_norm=norm, dropout=0.3)
-    published = PublishedStack([PublishedBlock(norm, 0.3) for _ in range(2)])
+    published: Any = PublishedStack([PublishedBlock(norm, 0.3) for _ in range(2)])
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter.copy_(0.4 * noise(*parameter.shape, seed=parameter.numel()))
@@ -150,7 +150,7 @@ class SlicedBlock(nn.Module):
 def test_post_norm_blocks_match_slices(n: int) -> None:
     """With an embedding of the blocks' size there is no other map of the inputs."""
     stack: Any = build("rnn", **BLOCK | {"block": "post_norm", "hidden_size": n}, embedding_size=D, dropout=0.3)
-    published = PublishedStack([SlicedBlock(n) for _ in range(2)], encodes=False)
+    published: Any = PublishedStack([SlicedBlock(n) for _ in range(2)], encodes=False)
     assert stack.encoder_weight is None
     with torch.no_grad():
         for parameter in stack.parameters():
@@ -175,6 +175,7 @@ def test_post_norm_blocks_match_slices(n: int) -> None:
 def test_layers_without_blocks_equal_torch(readout: str) -> None:
     """torch.nn.LSTM of three layers, with dropout between them and none after the last."""
     stack: Any = build("lstm", readout, layers=3, dropout=0.4, forget_bias=0.0)
+    published: Any
     published, decoder = nn.LSTM(M, N, 3, dropout=0.4), nn.Linear(N, P)
     with torch.no_grad():
         set_linear(decoder, stack.output_weight, stack.output_bias)
@@ -304,7 +305,8 @@ def test_trace_of_a_lower_layer_is_the_derivative() -> None:
     for x_t in x:
         below.append(torch.tanh(below[-1] @ low.recurrent_weight.T + x_t @ low.input_weight.T + low.bias))
         above.append(torch.tanh(above[-1] @ high.recurrent_weight.T + below[-1] @ high.input_weight.T + high.bias))
-        below[-1].retain_grad(), above[-1].retain_grad()
+        below[-1].retain_grad()
+        above[-1].retain_grad()
         loss = loss + (above[-1] @ model.output_weight.T + model.output_bias).square().sum()
     loss.backward()
     for name, states in (("1.h", below), ("h", above)):
@@ -365,9 +367,8 @@ def test_settings_without_effect_are_refused(settings: dict[str, str], message: 
 
 
 def test_parameters_beyond_the_memory_are_refused_by_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthobench.training import build_model
 
-    monkeypatch.setattr(build_model.psutil, "virtual_memory", lambda: type("Memory", (), {"total": 1 << 20}))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 20}))
     config = resolve(Catalog(), "adding", "rnn", {"layers": "40", "block": "residual", "hidden_size": "64"})
     with pytest.raises(UsageError, match="hidden_size=64, block_size=128, layers=40: the parameters alone need"):
         Trainer(config, config.task_class(config.task_settings, 0, torch.device("cpu")), torch.device("cpu"))

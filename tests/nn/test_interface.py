@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,7 +250,7 @@ def test_sizes_may_be_numpys_whole_numbers(whole):
             RNN(M, N, size)
 
 
-def reset_with(layer: nn.Module) -> torch.Tensor:
+def reset_with(layer: Any) -> torch.Tensor:
     """The recurrent weight that a layer of its own draws from the generator with which this layer is reset."""
     layer.reset_parameters(generator(5))
     fresh = type(layer)(M, N, generator=generator(5))

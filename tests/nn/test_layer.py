@@ -7,9 +7,11 @@ import inspect
 import pickle
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from support.gradients import gradient
 from support.layers import LAYERS
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
@@ -34,7 +36,7 @@ def tensors(state) -> tuple[torch.Tensor, ...]:
 
 
 def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: parameter.grad for name, parameter in module.named_parameters()}
+    return {name: gradient(parameter) for name, parameter in module.named_parameters()}
 
 
 @pytest.fixture
@@ -68,8 +70,8 @@ def test_layer_equals_the_model_without_its_output_map(name, x):
         torch.testing.assert_close(each[0], whole)
     expected.square().sum().backward()
     result.square().sum().backward()
-    for parameter, gradient in gradients(layer.cells[0]).items():
-        torch.testing.assert_close(gradient, gradients(model)[parameter], rtol=1e-4, atol=1e-4, msg=parameter)
+    for parameter, value in gradients(layer.cells[0]).items():
+        torch.testing.assert_close(value, gradients(model)[parameter], rtol=1e-4, atol=1e-4, msg=parameter)
 
 
 @each_layer
@@ -101,7 +103,7 @@ def torch_copy(layer: RecurrentLayer, **options: object) -> nn.RNNBase:
     return torch_layer
 
 
-KINDS = {
+KINDS: dict[str, tuple[type[RecurrentLayer], dict[str, Any]]] = {
     "lstm": (LSTM, {"forget_bias": 0.0}),
     "gru": (GRU, {"reset_after": True}),
     "rnn": (RNN, {}),
@@ -247,7 +249,7 @@ def test_torch_seed_determines_the_start():
     assert first.cells[0].skew_entries.equal(ScoRNN(M, N).cells[0].skew_entries)
 
 
-def deviation(layer: RecurrentLayer) -> float:
+def deviation(layer: Any) -> float:
     """The largest entry of |W* W - I|."""
     (weight,) = layer.cells[0].recurrent_matrices().values()
     return float((weight.mH @ weight - torch.eye(len(weight))).abs().max().detach())

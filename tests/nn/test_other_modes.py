@@ -6,6 +6,8 @@ see. The layers here are in float32, because kernels run only in this type.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from support.layers import LAYERS
@@ -31,8 +33,8 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def layer_of(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
-    settings = {"block_size": 3} if name == "LRU" else {}
-    layer = LAYERS[name](INPUTS, UNITS, generator=generator(), dtype=dtype, **settings)
+    settings: dict[str, Any] = {"block_size": 3} if name == "LRU" else {}
+    layer: Any = LAYERS[name](INPUTS, UNITS, generator=generator(), dtype=dtype, **settings)
     if name == "ENRNN":
         layer.cells[0].normalised.fill_(True)  # so that the spectral radius has a part in it
     return layer
@@ -187,7 +189,7 @@ class Wrapped(torch.Tensor):
     def __init__(self, inner):
         self.inner = inner
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):

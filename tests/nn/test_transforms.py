@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from support.layers import LAYERS
@@ -17,9 +19,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def layer_of(name: str, **options: object) -> nn.Module:
-    settings = {"block_size": 3} if name == "LRU" else {}
-    layer = LAYERS[name](2, 4, generator=generator(), **settings, **options)
+def layer_of(name: str, **options: Any) -> nn.Module:
+    settings: dict[str, Any] = {"block_size": 3} if name == "LRU" else {}
+    layer: Any = LAYERS[name](2, 4, generator=generator(), **settings, **options)
     if name == "ENRNN":
         layer.cells[0].normalised.fill_(True)  # so that the spectral radius has a part in it
     return layer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,11 @@ def readme(experiment: Experiment) -> bool:
 
 def unroll(experiment: Experiment) -> int:
     return experiment.task_settings["unroll_length"]
+
+
+def is_nnrnn(experiment: Experiment, length: int) -> bool:
+    """Return whether the experiment is the nnRNN of that README at a length of the unrolled sequence."""
+    return readme(experiment) and experiment.model == "nnrnn" and unroll(experiment) == length
 
 
 FACTS = [
@@ -290,7 +296,7 @@ FACTS = [
             {"optimizer": "adam_nnrnn", "learning_rate": 2e-3, "modulus_penalty": 1e-4}
             | {"recurrent_optimizer": "adam_nnrnn", "recurrent_learning_rate": 2e-4}
             | {"triangle_decay": decay, "clip_norm": clip},
-            lambda e, length=length: readme(e) and e.model == "nnrnn" and unroll(e) == length,
+            partial(is_nnrnn, length=length),
             1,
         )
         for length, decay, clip in ((150, 1e-5, 10.0), (300, 1e-6, 5.0))

@@ -9,16 +9,16 @@ import torch
 from pydantic import ValidationError
 
 from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.claim import Comparing, ModelClaim
 from orthobench.analysis.claims.over_setting import OverSetting
-from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.claims.trajectories import PanelClaim
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import build_table
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
 from orthobench.papers import Experiment, Paper, Printed, find_paper, find_study, papers, studies
-from orthobench.papers.sizes import Size, sizes
-from orthobench.papers.study import StudyRun
+from orthobench.papers.paper_study import StudyRun
+from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
 from orthobench.spec.resolve import resolve
@@ -75,7 +75,7 @@ def test_every_published_size_is_compared_with_the_models(experiment):
     assert bool(same) == (name(experiment) not in WITHOUT_SIZE)
 
 
-def size_settings(size: Size, Settings: type[ModelSettings]) -> dict[str, Any]:
+def size_settings(size: PrintedSize, Settings: type[ModelSettings]) -> dict[str, Any]:
     """The settings that a row of the sizes names, with their types."""
     assignments = parse_assignments(size.settings.split())
     return Settings.read(assignments).model_dump(include=set(assignments))
@@ -209,6 +209,7 @@ def test_published_numbers_match_a_sample_of_the_papers():
             for printed in experiment.printed_in(artifact)
             if table_column.holds(experiment, printed)
         )
+        assert number is not None
         return number
 
     assert value("helfrich2018", "table 1", "scoRNN, n = 512", "permuted MNIST") == 0.966

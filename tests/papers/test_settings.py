@@ -79,7 +79,13 @@ def grazzi(*, parity_warmup: int = 2000, parity_decay: float = 0.1) -> tuple[dic
 
 
 RANGES = ({"negative_eigenvalues": False}, {"negative_eigenvalues": True})
-DELTA_PRODUCT = {"shortest": 128, "longest": 128, "test_shortest": 512, "test_longest": 512, "generators": None}
+DELTA_PRODUCT: dict[str, Any] = {
+    "shortest": 128,
+    "longest": 128,
+    "test_shortest": 512,
+    "test_longest": 512,
+    "generators": None,
+}
 DELTA_PRODUCT |= {"train_size": 99_000, "test_size": 1_000, "batch_size": 2048, "epochs": 100, "layers": 1}
 DELTA_PRODUCT |= {"hidden_size": 256, "heads": 8, "learning_rate": 1e-3, "weight_decay": 1e-6, "decay": False}
 DELTA_PRODUCT |= {"optimizer": "adamw", "schedule": "cosine", "solved_at": 0.99}
@@ -107,7 +113,7 @@ ADDING_2020 = {"epochs": 6, "shuffle": True}
 TIMIT_2020 = {"batch_size": 28, "epochs": 300}
 PTB_2020 = {"epochs": 20}
 
-GRID = {"batch_size": 128, "max_iterations": 50_000}
+GRID: dict[str, Any] = {"batch_size": 128, "max_iterations": 50_000}
 GRID |= {"optimizer": frozenset({"sgd_momentum", "adagrad_tf1"})}
 GRID |= {"learning_rate": frozenset({0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0})}
 GRID |= {"recurrent_scale": frozenset({0.0, 1.0, 2.0, 4.0, 8.0, 16.0})}

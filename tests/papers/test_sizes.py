@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orthobench.model import Signature
-from orthobench.papers.sizes import Size, sizes
+from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
 
@@ -14,7 +14,7 @@ ROWS = list(sizes())
 CATALOG = Catalog()
 
 
-def count(size: Size) -> int:
+def count(size: PrintedSize) -> int:
     cls = CATALOG.load("model", size.model)
     settings = cls.Settings.read(parse_assignments(size.settings.split()))
     return cls(settings, Signature(size.inputs, size.outputs, "all"), torch.Generator()).parameter_count()

@@ -15,7 +15,7 @@ from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor
 from orthobench.executors.serial import SerialExecutor
 from orthobench.options.arguments import parse_duration
-from orthobench.planning.budget import Budget, by_priority, show_duration, span, within
+from orthobench.planning.budget import Budget, by_priority, runs_within, show_duration, span
 from orthobench.planning.estimate import Estimate
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -89,18 +89,18 @@ def estimates(*seconds):
 )
 def test_runs_that_fit_are_taken_in_order(budget, at_once, taken):
     runs = [One(n) for n in range(4)]
-    assert keys(within(runs, estimates(10, 30, 20, 15), budget, at_once)) == taken
+    assert keys(runs_within(runs, estimates(10, 30, 20, 15), budget, at_once)) == taken
 
 
 def test_run_without_an_estimate_is_left_out():
-    assert keys(within([One(0), One(1)], estimates(None, 3), 10)) == [1]
+    assert keys(runs_within([One(0), One(1)], estimates(None, 3), 10)) == [1]
 
 
 @given(st.lists(st.floats(0.1, 100), max_size=8), st.floats(1, 300), st.integers(1, 4))
 def test_selected_runs_never_exceed_the_budget(seconds, budget, at_once):
     """The longest, and the sum over all places; and one place alone takes whatever still fits."""
     known = estimates(*seconds)
-    taken = keys(within([One(n) for n in known], known, budget, at_once))
+    taken = keys(runs_within([One(n) for n in known], known, budget, at_once))
     assert sum(seconds[n] for n in taken) <= at_once * budget * (1 + 1e-12)
     if at_once == 1:
         left = budget - sum(seconds[n] for n in taken)

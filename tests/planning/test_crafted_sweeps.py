@@ -52,10 +52,10 @@ def test_plugin_that_raises_any_exception_is_one_line(tmp_path, what):
 def test_recording_with_an_absurd_rate_is_refused(tmp_path, rate):
     import wave
 
-    from orthobench.data.speech.files import read
+    from orthobench.data.speech.audio_files import read_audio
 
     with wave.open(str(tmp_path / "odd.wav"), "wb") as file:
         file.setparams((1, 2, min(rate, 2_000_000_000), 0, "NONE", ""))
         file.writeframes(b"\0\0" * 500)
     with pytest.raises(UsageError, match="samples per second, beyond 1000 to 768000"):
-        read(tmp_path / "odd.wav")
+        read_audio(tmp_path / "odd.wav")

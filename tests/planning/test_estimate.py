@@ -14,12 +14,12 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
 from orthobench.planning.estimate import Estimate, Estimator
-from orthobench.planning.experience import distance
+from orthobench.planning.experience import time_distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Store, open_store
-from orthobench.store.merge import reading
+from orthobench.store.merge import opened_unchanged
 from orthobench.system import environment
 from orthobench.system.location import Location
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
@@ -250,7 +250,7 @@ def test_impossible_estimate_states_its_reason_once(store, error):
 def test_accuracy_over_the_shipped_runs_matches_the_documents():
     """Two in five estimates are within a factor of 1.5, because the machines of most runs were busy."""
     script = runpy.run_path(str(CHECKOUT / "benchmarks" / "estimate_accuracy.py"))
-    with reading(str(CHECKOUT / "results.db")) as store:
+    with opened_unchanged(str(CHECKOUT / "results.db")) as store:
         measured = script["accuracy"](store.runs(), earlier_only=False)
         repeated = script["repeats"](store.runs())
     assert len(measured.ratios) > 900
@@ -265,10 +265,10 @@ def test_accuracy_over_the_shipped_runs_matches_the_documents():
 def test_distance_is_a_metric():
     sizes = [{"n": 10, "t": 100}, {"n": 20, "t": 100}, {"n": 20, "t": 50, "rate": 0.1}, {"n": None, "rate": 0.2}]
     for a in sizes:
-        assert distance(a, a) == 0
+        assert time_distance(a, a) == 0
         for b in sizes:
-            assert distance(a, b) == distance(b, a)
-            assert all(distance(a, b) <= distance(a, c) + distance(c, b) + 1e-12 for c in sizes)
+            assert time_distance(a, b) == time_distance(b, a)
+            assert all(time_distance(a, b) <= time_distance(a, c) + time_distance(c, b) + 1e-12 for c in sizes)
 
 
 def test_steps_are_counted_and_timed(tiny):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
-from orthobench.planning.grid import Axis, combinations, read_grid
+from orthobench.planning.grid import GridAxis, combinations, read_grid
 from orthobench.planning.plan import resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
@@ -189,4 +189,4 @@ def test_duplicate_grid_entries_are_refused(overrides, grid, message):
 
 def test_axis_with_missing_values_is_refused():
     with pytest.raises(UsageError, match="should have 2 values"):
-        Axis(("a", "b"), (("1",),))
+        GridAxis(("a", "b"), (("1",),))

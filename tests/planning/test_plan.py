@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import Field
@@ -110,7 +111,10 @@ def test_newest_older_result_is_named(store, tmp_path):
     assert planned(store, tmp_path, raised("3")).older_run.key == newest
 
 
-class Longer(type(NOW.model_settings)):
+SETTINGS: Any = type(NOW.model_settings)
+
+
+class Longer(SETTINGS):
     """scoRNN's settings with one that was added since, and changes something even where it is left alone."""
 
     added: int = Field(3)

@@ -56,6 +56,7 @@ def drawn(search: Search, count: int, result) -> list[Trial]:
     trials: list[Trial] = []
     for _ in range(count):
         trial = search.draw(trials, 1)
+        assert trial is not None
         trials.append(with_result(trial, result(trial.settings)))
     return trials
 

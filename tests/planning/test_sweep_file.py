@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orthobench.errors import UsageError
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.gate.baseline import read_baseline
-from orthobench.planning.file import SweepFile, read_file, schema
+from orthobench.planning.file import SweepFile, read_file, sweep_schema
 from orthobench.planning.grid import read_grid
 from orthobench.planning.listed import runs_in
 from orthobench.plugins import Catalog
@@ -137,9 +137,9 @@ def test_file_with_other_arguments_is_refused(orthobench, tmp_path, more):
 
 
 def test_published_schema_matches_the_reader(orthobench):
-    assert orthobench("sweep", "--schema").out.strip() == schema()
-    assert (ROOT / "docs" / "sweep.schema.json").read_text("utf-8").strip() == schema()
-    assert set(json.loads(schema())["properties"]) == set(SweepFile.model_fields)
+    assert orthobench("sweep", "--schema").out.strip() == sweep_schema()
+    assert (ROOT / "docs" / "sweep.schema.json").read_text("utf-8").strip() == sweep_schema()
+    assert set(json.loads(sweep_schema())["properties"]) == set(SweepFile.model_fields)
 
 
 def test_example_of_the_guide_matches_the_schema(tmp_path):

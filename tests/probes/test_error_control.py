@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def on_walks(count: int, outputs_of, *, size: int = 128, tracks: bool = True) ->
     def model(symbols, *_, **__):
         return outputs_of(symbols.cumsum(0) % count), ()
 
-    return ErrorControl()(ProbeContext(model, task, task.train.batch(torch.arange(4))))
+    context: Any = ProbeContext
+    return ErrorControl()(context(model, task, task.train.batch(torch.arange(4))))
 
 
 def on_circle(states: Tensor, count: int, drift: Tensor | float = 0.0) -> Tensor:
@@ -217,7 +219,14 @@ def test_task_without_states_and_outputs_without_numbers_have_no_result():
     assert not on_walks(5, lambda states: on_circle(states, 5) * math.nan).values
 
 
-TINY = {"hidden_size": 8, "train_size": 320, "batch_size": 32, "epochs": 1, "evaluate_every": 10, "longest": 6}
+TINY: dict[str, Any] = {
+    "hidden_size": 8,
+    "train_size": 320,
+    "batch_size": 32,
+    "epochs": 1,
+    "evaluate_every": 10,
+    "longest": 6,
+}
 TINY |= {"test_longest": 12, "probes": "error_control"}
 
 

@@ -18,7 +18,7 @@ from orthobench.probe import ProbeContext
 from orthobench.probes import _jacobians as jacobians
 from orthobench.probes import orthogonality as orthogonality_of
 from orthobench.probes.heat_map import HeatMap
-from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
+from orthobench.probes.jacobian import Jacobian, eigenvalues, spread_steps
 from orthobench.probes.orthogonality import Orthogonality, orthogonality, score_of_step
 from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.task import Batch
@@ -110,9 +110,9 @@ def test_state_advances_between_jacobians():
 
 
 def test_steps_are_spread_from_the_first_to_the_last():
-    assert spread(4, 10) == [1, 4, 7, 10]
-    assert spread(16, 3) == [1, 2, 3]
-    assert spread(4, 1) == [1]
+    assert spread_steps(4, 10) == [1, 4, 7, 10]
+    assert spread_steps(16, 3) == [1, 2, 3]
+    assert spread_steps(4, 1) == [1]
 
 
 def context(model, inputs) -> ProbeContext:

@@ -117,7 +117,7 @@ def through_time(model, inputs: torch.Tensor, part: slice) -> tuple[list[float],
     rows = [torch.autograd.grad(end, [x, *(state[0] for state in states[1:-1])], retain_graph=True) for end in ends]
     by_input = [np.stack([row[0][-1 - k, 0].numpy() for row in rows]) for k in range(len(x))]
     by_state = [np.stack([row[-k][0, part].numpy() for row in rows]) for k in range(1, len(x))]
-    return [1.0, *(np.linalg.norm(j, 2) for j in by_state)], [np.linalg.norm(j, 2) for j in by_input]
+    return [1.0, *(float(np.linalg.norm(j, 2)) for j in by_state)], [float(np.linalg.norm(j, 2)) for j in by_input]
 
 
 @pytest.mark.parametrize(("name", "settings"), [("enrnn", {"activation": "relu"}), ("enrnn", {}), ("rnn", {})])

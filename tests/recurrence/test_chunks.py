@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import GradientTrace, comparison, decaying_memory, kernels, reference, rwkv7
-from orthobench.recurrence.comparison import normal
+from orthobench.recurrence import GradientTrace, decaying_memory, kernel_case, kernels, reference, rwkv7
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.memories.cuda import RWKV7, Memories
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,11 +43,12 @@ def errors(operation: Any, problem: Problem, dtype: torch.dtype, traced: bool = 
     """The relative distance of each result and gradient from the definition's in float64."""
     parameters, names, arguments = problem
     arguments = [each.to(DEVICE) for each in arguments]
-    expected = comparison.evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced)
-    run = kernels.find(operation, "cuda").run
-    actual = comparison.evaluate(run, operation, parameters, names, arguments, dtype, traced)
+    expected = kernel_case.evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced)
+    kernel = kernels.find(operation, "cuda")
+    assert kernel is not None
+    actual = kernel_case.evaluate(kernel.run, operation, parameters, names, arguments, dtype, traced)
     assert actual.keys() == expected.keys()
-    return {name: comparison.distance(actual[name], value) for name, value in expected.items()}
+    return {name: kernel_case.distance(actual[name], value) for name, value in expected.items()}
 
 
 @pytest.mark.parametrize("operation", KERNELS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from orthobench.recurrence import kernels
-from orthobench.recurrence.cpu import call_c, comparison, dense, matrix_products, optimiser
+from orthobench.recurrence.cpu import c_comparisons, call_c, dense, matrix_products, optimiser
 from orthobench.recurrence.kernels import Gradients
 from orthobench.recurrence.ops import operations
 
@@ -53,7 +53,7 @@ def test_comparison_detects_each_wrong_value_and_gradient(part: str, monkeypatch
     """All kernels are wrong at once, so that one round of comparisons tells of each."""
     for kernel in set(KERNELS.values()):
         plant(kernel, part, monkeypatch)
-    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {name for name, agrees in c_comparisons.comparisons().items() if not agrees()}
     assert failed == KERNELS.keys() | ({"readout"} if part != "x" else set())
 
 
@@ -63,7 +63,7 @@ def test_comparison_detects_each_wrong_value_and_gradient(part: str, monkeypatch
 def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS[name]
     plant(kernel, part, monkeypatch)
-    failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {key for key, agrees in c_comparisons.comparisons().items() if not agrees()}
     readers = {"readout"} if kernel.reads and part != "x" else set()
     same = {key for key, each in KERNELS.items() if each is kernel}
     assert failed == same | readers
@@ -80,13 +80,13 @@ def test_comparison_covers_every_c_kernel() -> None:
         "pointwise",
         "turned_heads",
     }
-    assert comparison.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
+    assert c_comparisons.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
 
 
 def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     total = call_c.total
     monkeypatch.setattr(call_c, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
-    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {name for name, agrees in c_comparisons.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "gru", "rwkv7", "selective_scan", "short_convolution"} | INDEPENDENT
 
 
@@ -97,14 +97,14 @@ def test_comparison_detects_wrong_sums_over_rows(monkeypatch: pytest.MonkeyPatch
         return {name: 1.001 * each for name, each in run(*arguments, **fields).items()}
 
     monkeypatch.setattr(call_c, "run_rows", wrong)
-    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {name for name, agrees in c_comparisons.comparisons().items() if not agrees()}
     assert failed == {"head_norm", "layer_norm", "pointwise", "turned_heads"}
 
 
 def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
     joined = matrix_products.joined_sums
     monkeypatch.setattr(matrix_products, "joined_sums", lambda *parts: joined(*parts) * 1.001)
-    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {name for name, agrees in c_comparisons.comparisons().items() if not agrees()}
     others = {
         "cross_entropy",
         "decaying_memory",
@@ -120,13 +120,13 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
         "short_convolution",
         "turned_heads",
     }
-    assert failed == set(comparison.comparisons()) - INDEPENDENT - others
+    assert failed == set(c_comparisons.comparisons()) - INDEPENDENT - others
 
 
 def test_comparison_detects_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = matrix_products.linear
     monkeypatch.setattr(matrix_products, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
-    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project"}
+    assert {name for name, agrees in c_comparisons.comparisons().items() if not agrees()} == {"project"}
 
 
 def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.
         return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
 
     monkeypatch.setattr(dense, "_named", wrong)
-    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    failed = {name for name, agrees in c_comparisons.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
 
 
@@ -145,13 +145,13 @@ def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.
 def test_comparison_detects_steps_of_an_optimiser_that_round_otherwise(
     number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = optimiser.Weights.step
+    step = optimiser.SteppedWeights.step
 
     def rounded_otherwise(self: Any, gradients: Any, numbers: Any) -> None:
         step(self, gradients, {**numbers, number: numbers[number] * (1 + 2**-23)})
 
-    monkeypatch.setattr(optimiser.Weights, "step", rounded_otherwise)
-    assert not comparison.comparisons()["optimiser"]()
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", rounded_otherwise)
+    assert not c_comparisons.comparisons()["optimiser"]()
 
 
 def test_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError("lstm_forward")
 
     monkeypatch.setattr(KERNELS["lstm"], "forward", staticmethod(fail))
-    assert not comparison.comparisons()["lstm"]()
+    assert not c_comparisons.comparisons()["lstm"]()
 
 
 def test_comparison_agrees_in_every_mode_and_uses_no_global_random_numbers() -> None:
@@ -168,7 +168,7 @@ def test_comparison_agrees_in_every_mode_and_uses_no_global_random_numbers() -> 
     torch.manual_seed(0)
     for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with mode():
-            assert all(agrees() for agrees in comparison.comparisons().values())
+            assert all(agrees() for agrees in c_comparisons.comparisons().values())
     assert torch.equal(torch.randn(3), expected)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from support import kernels
 
-from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu import c_sources
 from orthobench.recurrence.cpu.library import usable_variants
 
 COMPARISON = """
 import sys
 import torch
-from orthobench.recurrence.cpu import comparison, native
+from orthobench.recurrence.cpu import c_comparisons, native
 from orthobench.recurrence.cpu.library import Library
 
 library = Library(sys.argv[1])
@@ -30,7 +30,7 @@ if sys.argv[2:] == ["planted"]:  # a bias of one number for five features, with 
     native.pointer = lambda tensor, *others: pointer(tensor, *others, strided=True)
     native.linear(rows, packed, bias, out)
 else:
-    print(*(name for name, agrees in comparison.comparisons().items() if not agrees()))
+    print(*(name for name, agrees in c_comparisons.comparisons().items() if not agrees()))
 """
 
 
@@ -48,8 +48,8 @@ def test_other_compilers_accept_every_file(compiler: str) -> None:
         pytest.skip(f"{command[0]} is not installed")
     if "-march=native" in command and platform.machine() != "x86_64":
         pytest.skip("clang knows -march=native on x86")
-    for source in sources.SOURCES:  # one by one: clang takes the next file's types for the last one's
-        check = [*command, "-std=gnu11", f"-I{Path(sources.__file__).parent}", "-fsyntax-only", str(source)]
+    for source in c_sources.SOURCES:  # one by one: clang takes the next file's types for the last one's
+        check = [*command, "-std=gnu11", f"-I{Path(c_sources.__file__).parent}", "-fsyntax-only", str(source)]
         run = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
 

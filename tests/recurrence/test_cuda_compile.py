@@ -189,7 +189,7 @@ def test_plans_of_any_number_of_warps_can_launch() -> None:
 PLAIN = {"KIND": "modrelu", "RESIDUAL": False}
 INTERLEAVED = {"lstm_forward", "gru_forward", "gru_gates_forward"}
 BACK = {"TRACE": False, "FINAL": True, "LAST": False}
-STEP_KERNELS = {
+STEP_KERNELS: dict[str, dict[str, Any]] = {
     "step_forward": {**PLAIN, "KEEP": False},
     "step_backward": {**PLAIN, "BIAS": True, "TOTAL": False, "FINAL": True, "LAST": False},
     "lstm_forward": {},

@@ -15,7 +15,7 @@ import pytest
 import torch
 from support import emulation
 
-from orthobench.recurrence import comparison, kernels, reference
+from orthobench.recurrence import kernel_case, kernels, reference
 from orthobench.recurrence.call import Form, Projection
 from orthobench.recurrence.cuda import nvrtc, plans, self_test
 from orthobench.recurrence.operation import resolved
@@ -26,9 +26,9 @@ TOLERANCE = 2e-6
 """Ten times the rounding of these few steps in float32. A wrong term is orders above it."""
 
 
-def of_clusters(size: int, count: int) -> plans.Device:
+def of_clusters(size: int, count: int) -> plans.GPU:
     """A GPU that runs only clusters of this size, and this many of them at the same time."""
-    return plans.Device(90, {size: count}, 232448)
+    return plans.GPU(90, {size: count}, 232448)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Case:
     n: int
     batch: int
     steps: int
-    device: plans.Device
+    device: plans.GPU
     traced: bool = True
 
 
@@ -56,12 +56,12 @@ def errors(case: Case, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     monkeypatch.setattr(self_test, "STEPS", case.steps)
     arguments = self_test.problem(operation, parameters, case.n, case.batch)
     options = (operation, form.parameters, tuple(form.vectors), arguments)
-    expected = comparison.evaluate(reference.run, *options, torch.float64, case.traced)
+    expected = kernel_case.evaluate(reference.run, *options, torch.float64, case.traced)
     kernel = kernels.find(operation, "cuda")
     assert kernel is not None
     with emulation.emulated(case.device):
-        actual = comparison.evaluate(kernel.run, *options, torch.float32, case.traced)
-    return {name: comparison.distance(actual[name], value) for name, value in expected.items()}
+        actual = kernel_case.evaluate(kernel.run, *options, torch.float32, case.traced)
+    return {name: kernel_case.distance(actual[name], value) for name, value in expected.items()}
 
 
 ALONE, PAIRS, FOURS = of_clusters(1, 4), of_clusters(2, 2), of_clusters(4, 1)
@@ -103,8 +103,8 @@ def test_kernels_agree_with_float64(problem: Case, monkeypatch: pytest.MonkeyPat
 
 def test_projection_agrees_with_float64_for_views() -> None:
     """The kernel's own projection, for inputs, weights and a state that are not contiguous, in another default type."""
-    inputs, weight, bias = (comparison.normal(*sizes, seed=i) for i, sizes in enumerate(((2, 3, 5), (3, 80), (80,))))
-    recurrent, h, c = (comparison.normal(*sizes, seed=3 + i) for i, sizes in enumerate(((20, 80), (20, 2), (20, 2))))
+    inputs, weight, bias = (kernel_case.normal(*sizes, seed=i) for i, sizes in enumerate(((2, 3, 5), (3, 80), (80,))))
+    recurrent, h, c = (kernel_case.normal(*sizes, seed=3 + i) for i, sizes in enumerate(((20, 80), (20, 2), (20, 2))))
     results = []
     for dtype in (torch.float64, torch.float32):
         leaves = [each.to(dtype).requires_grad_() for each in (inputs, weight, bias, recurrent / 4, h, c)]
@@ -125,12 +125,12 @@ def test_projection_agrees_with_float64_for_views() -> None:
         results.append([outputs, *final, *gradients])
     for exact, actual in zip(*results, strict=True):
         assert actual.dtype == torch.float32
-        assert comparison.distance(actual.detach(), exact.detach()) < TOLERANCE
+        assert kernel_case.distance(actual.detach(), exact.detach()) < TOLERANCE
 
 
 def test_gradients_are_not_rounded_where_backward_runs_under_autocast() -> None:
     """A program may leave `loss.backward()` in its block of autocast, whose products would be in bfloat16."""
-    leaves = [comparison.normal(*sizes, seed=i).float() for i, sizes in enumerate(((3, 2, 5), (80, 5), (80, 20)))]
+    leaves = [kernel_case.normal(*sizes, seed=i).float() for i, sizes in enumerate(((3, 2, 5), (80, 5), (80, 20)))]
     u, matrix, w = (each.requires_grad_() for each in leaves)
     results = []
     with emulation.emulated(PAIRS):
@@ -182,7 +182,7 @@ def test_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 @pytest.mark.parametrize(("op", "form"), [("lstm", 0), ("recurrence", 17), ("recurrence", 20), ("lem", 0), ("gru", 0)])
 @pytest.mark.parametrize("device", [PAIRS, ALONE], ids=["cluster2", "alone"])
-def test_threads_have_no_races(op: str, form: int, device: plans.Device) -> None:
+def test_threads_have_no_races(op: str, form: int, device: plans.GPU) -> None:
     """ThreadSanitizer sees every access of a run with a thread for each CUDA thread."""
     operation, _, parameters = parts(Case(op, form, 20, 3, 3, device))
     kernel: Any = kernels.find(operation, "cuda")

@@ -222,7 +222,8 @@ def convolved(run: Run, dtype: torch.dtype, sizes: dict[str, Any], inputs: int, 
         x: Any = in_pytorch(projected, leaves["taps"], leaves["before"])
     else:
         x = Convolution(Projection(source, leaves["U"]) if inputs else source, leaves["taps"], leaves["before"])
-    call = delta_rule.call(x, leaves["weight"], (leaves["S"],), None, *parameters, reads)
+    rest: list[Any] = [*parameters, reads]
+    call = delta_rule.call(x, leaves["weight"], (leaves["S"],), None, *rest)
     if run is cpu.run:
         assert cpu.makes(call)
     y, (final,) = run(call)
@@ -309,7 +310,7 @@ def test_heads_of_the_usual_size_match_on_narrower_vectors(sizes: dict[str, Any]
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("inputs", "taps", "factors"), [(0, 4, 1), (1, 4, 2), (3, 2, 1)])
 def test_kernel_computes_the_convolution_on_narrower_vectors(inputs: int, taps: int, factors: int) -> None:
-    sizes = {"steps": 19, "batch": 2, "heads": 2, "keys": 9, "values": 21, "factors": factors}
+    sizes: dict[str, Any] = {"steps": 19, "batch": 2, "heads": 2, "keys": 9, "values": 21, "factors": factors}
     sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 12}
     expected = convolved(reference.run, torch.float64, sizes, inputs, taps)
     are_close(convolved(cpu.run, torch.float32, sizes, inputs, taps), expected, 2e-5)
@@ -318,7 +319,7 @@ def test_kernel_computes_the_convolution_on_narrower_vectors(inputs: int, taps: 
 @in_c
 @pytest.mark.parametrize(("keys", "values"), [(16, 20), (32, 32)])
 def test_thread_count_does_not_change_the_convolution(restored_threads: None, keys: int, values: int) -> None:
-    sizes = {"steps": 70, "batch": 5, "heads": 3, "keys": keys, "values": values, "factors": 2}
+    sizes: dict[str, Any] = {"steps": 70, "batch": 5, "heads": 3, "keys": keys, "values": values, "factors": 2}
     sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 13}
     results = []
     for count in (1, 2, 3):
@@ -371,7 +372,8 @@ def test_memory_without_queries_is_the_same(module: Any, dtype: torch.dtype, tol
     for run, kind, reads in ((module.run, dtype, False), (reference.run, torch.float64, True)):
         features = x[..., 0 if reads else heads * keys :]
         leaves = [tensor.to(kind).requires_grad_() for tensor in (features, weight, memory)]
-        y, (final,) = run(delta_rule.call(leaves[0], leaves[1], (leaves[2],), None, *parameters, reads))
+        rest: list[Any] = [*parameters, reads]
+        y, (final,) = run(delta_rule.call(leaves[0], leaves[1], (leaves[2],), None, *rest))
         assert reads or y.shape == (20, 2, 0)
         dx, *others = torch.autograd.grad(final.square().sum(), leaves)
         results.append([final.detach(), dx[..., heads * keys if reads else 0 :], *others])
@@ -434,6 +436,6 @@ def test_decay_to_zero_forgets_without_nan() -> None:
     ],
 )
 def test_incompatible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
-    arguments = {"x": torch.zeros(2, 1, 22), "weight": torch.zeros(2, 1, 2), "keys": 3} | change
+    arguments: dict[str, Any] = {"x": torch.zeros(2, 1, 22), "weight": torch.zeros(2, 1, 2), "keys": 3} | change
     with pytest.raises(ValueError, match=message):
         delta_rule(arguments["x"], arguments["weight"], (torch.zeros(1, 30),), None, 2, arguments["keys"])

@@ -16,8 +16,8 @@ from support.scripts import script
 
 import setup
 from orthobench.diagnosis import Level
-from orthobench.diagnosis import kernels as diagnosis
-from orthobench.recurrence.cpu import call_c, library, sources
+from orthobench.diagnosis import kernel_findings as diagnosis
+from orthobench.recurrence.cpu import c_sources, call_c, library
 
 in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 ROOT = Path(setup.__file__).parent
@@ -32,7 +32,7 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def install(machine: str, flags: str) -> None:
         monkeypatch.delenv("ORTHOBENCH_MARCH", raising=False)
-        monkeypatch.setattr(sources.platform, "machine", lambda: machine)
+        monkeypatch.setattr("platform.machine", lambda: machine)
         monkeypatch.setattr(library, "_processor_flags", lambda: set(flags.split()))
 
     return install
@@ -102,7 +102,7 @@ def test_flags_mean_what_the_name_says(name: str) -> None:
         command = ["gcc", *flags, "-dM", "-E", "-x", "c", "/dev/null"]
         return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
 
-    assert macros(*sources.variants("x86_64")[name].values()) >= macros(f"-march={name}") - {
+    assert macros(*c_sources.variants("x86_64")[name].values()) >= macros(f"-march={name}") - {
         f"#define {each} 1" for each in ("__CX16__", "__LAHF_SAHF__", "__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16")
     }
 
@@ -123,37 +123,37 @@ def finding() -> Any:
 
 def test_missing_library_is_told(folder: Path) -> None:
     reason = call_c.missing()
-    assert reason == f"the C kernels are not built ({sources.file_name(library.variant())} is missing)"
+    assert reason == f"the C kernels are not built ({c_sources.file_name(library.variant())} is missing)"
     assert finding().level is Level.ACTION
     assert reason in finding().text
     assert "gcc" in finding().fix
 
 
 def test_damaged_library_is_told(folder: Path) -> None:
-    (folder / sources.file_name(library.variant())).write_text("no library")
+    (folder / c_sources.file_name(library.variant())).write_text("no library")
     assert "the C kernels do not load: " in str(call_c.missing())
 
 
 @in_c
 def test_library_of_other_sources_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(Path(library.__file__).parent / sources.file_name(library.variant()), folder)
+    shutil.copy(Path(library.__file__).parent / c_sources.file_name(library.variant()), folder)
     assert call_c.missing() is None
     call_c.missing.cache_clear()
     call_c.kernels.cache_clear()
-    monkeypatch.setattr(sources, "digest", lambda: "of changed files")
+    monkeypatch.setattr(c_sources, "digest", lambda: "of changed files")
     assert "have changed since" in str(call_c.missing())
     assert "make kernels" in str(call_c.missing())
 
 
 def test_changed_file_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, copy = sources.digest.__wrapped__(), shutil.copytree(sources.CODE, tmp_path / "code")
+    before, copy = c_sources.digest.__wrapped__(), shutil.copytree(c_sources.CODE, tmp_path / "code")
     for name in ("SOURCES", "HEADERS"):
-        moved = [copy / each.relative_to(sources.CODE) for each in getattr(sources, name)]
-        monkeypatch.setattr(sources, name, moved)
-    assert sources.digest.__wrapped__() == before
+        moved = [copy / each.relative_to(c_sources.CODE) for each in getattr(c_sources, name)]
+        monkeypatch.setattr(c_sources, name, moved)
+    assert c_sources.digest.__wrapped__() == before
     for file in (copy / "cpu" / "vectors.h", copy / "ops" / "lem" / "lem.c"):
         file.write_text(file.read_text() + "\n")
-        after = sources.digest.__wrapped__()
+        after = c_sources.digest.__wrapped__()
         assert after != before
         before = after
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from orthobench.bench.models import step_on_noise
 from orthobench.models.pd_ssm import PDSSM
-from orthobench.recurrence import comparison, one_hot_recurrence, operation, reference
-from orthobench.recurrence.comparison import normal
+from orthobench.recurrence import kernel_case, one_hot_recurrence, operation, reference
 from orthobench.recurrence.cuda import launch, self_test
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.one_hot.cuda import MOST_UNITS, OneHot
 from orthobench.task import Batch
 
@@ -39,11 +39,11 @@ def problem(units: int, count: int, batch: int, steps: int) -> list[Tensor]:
 
 def errors(arguments: list[Tensor], traced: bool) -> dict[str, float]:
     results = [
-        comparison.evaluate(run, one_hot_recurrence, {}, NAMES, arguments, dtype, traced)
+        kernel_case.evaluate(run, one_hot_recurrence, {}, NAMES, arguments, dtype, traced)
         for run, dtype in ((OneHot.run, torch.float32), (reference.run, torch.float64))
     ]
     assert results[0].keys() == results[1].keys()
-    return {name: comparison.distance(results[0][name], value) for name, value in results[1].items()}
+    return {name: kernel_case.distance(results[0][name], value) for name, value in results[1].items()}
 
 
 @with_marks

@@ -27,7 +27,7 @@ from orthobench.recurrence import (
     use_backend,
 )
 from orthobench.recurrence.cpu import call_c
-from orthobench.recurrence.projection import product
+from orthobench.recurrence.projection import matrix_product
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -49,13 +49,18 @@ def scan(skip: Tensor, gate: Projection) -> Tensor:
     return gated_scan(x, weight, (state,), None, skip, gate, **parameters)[0]
 
 
+def turned(cosine: Tensor, sine: Tensor) -> Tensor:
+    """Return two heads of 3 features, turned."""
+    return turned_heads(u, normal(3), normal(2, 3), cosine, sine, 0.1)
+
+
 u = normal(4, 2, 3)
 WRONG: dict[str, Callable[[], Tensor]] = {
     "project, more columns": lambda: project(u, normal(5, 4)),
     "project, fewer columns": lambda: project(u, normal(5, 2)),
     "project, bias": lambda: project(u, normal(5, 3), normal(3)),
     "project, type of the bias": lambda: project(u, normal(5, 3), normal(5).double()),
-    "product": lambda: product(normal(3, 4), normal(5, 2)),
+    "product": lambda: matrix_product(normal(3, 4), normal(5, 2)),
     "reading, columns": lambda: mapped(u, normal(4, 3), normal(7, 5), normal(7)),
     "reading, bias": lambda: mapped(u, normal(4, 3).requires_grad_(), normal(7, 4), normal(6)),
     "layer_norm, longer": lambda: layer_norm(u, normal(4), normal(4)),
@@ -71,9 +76,9 @@ WRONG: dict[str, Callable[[], Tensor]] = {
     "head_norm, gate": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, normal(4, 2, 5)),
     "head_norm, gate's rows": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(5, 3))),
     "head_norm, gate's columns": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(6, 2))),
-    "turned_heads, heads": lambda: turned_heads(u, normal(3), normal(2, 3), *2 * [normal(4, 2, 5, 1)], 0.1),
-    "turned_heads, pairs": lambda: turned_heads(u, normal(3), normal(2, 3), *2 * [normal(4, 2, 2, 2)], 0.1),
-    "turned_heads, sine": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 2, 1), normal(4, 2, 5, 1), 0.1),
+    "turned_heads, heads": lambda: turned(normal(4, 2, 5, 1), normal(4, 2, 5, 1)),
+    "turned_heads, pairs": lambda: turned(normal(4, 2, 2, 2), normal(4, 2, 2, 2)),
+    "turned_heads, sine": lambda: turned(normal(4, 2, 2, 1), normal(4, 2, 5, 1)),
     "gated_scan, skip": lambda: scan(normal(4), Projection(u, normal(5, 3))),
     "gated_scan, gate's rows": lambda: scan(normal(5), Projection(u, normal(6, 3))),
     "gated_scan, gate's columns": lambda: scan(normal(5), Projection(u, normal(5, 2))),
@@ -158,8 +163,8 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
         [(4, 2, 6), (3,), (4, 2, 2), (6, 2)],
     ),
     "turned_heads": (
-        lambda *tensors: turned_heads(*tensors, 0.1),
-        lambda *tensors: passes.turned_heads.in_pytorch(*tensors, 0.1),
+        lambda x, weight, bias, cosine, sine: turned_heads(x, weight, bias, cosine, sine, 0.1),
+        lambda x, weight, bias, cosine, sine: passes.turned_heads.in_pytorch(x, weight, bias, cosine, sine, 0.1),
         [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2), (4, 2, 3, 2)],
     ),
     "gated_scan": (
@@ -209,7 +214,7 @@ def test_second_derivatives_of_a_sum_are_refused(name: str) -> None:
     gradients = torch.autograd.grad(function(*leaves).sum(), leaves, create_graph=True, allow_unused=True)
     assert all(mine is other or torch.equal(mine, other) for mine, other in zip(gradients, plain, strict=True))
     with pytest.raises(RuntimeError, match="first derivatives only"):
-        sum(each.square().sum() for each in gradients if each is not None).backward()
+        torch.stack([each.square().sum() for each in gradients if each is not None]).sum().backward()
 
 
 @pytest.mark.parametrize("tensor", [normal(3).double(), normal(3, 2)[:, 0], torch.arange(3), normal(3).to("meta")])

@@ -39,7 +39,10 @@ PASSES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "cross_entropy": (lambda logits: cross_entropy(logits, TARGETS), [(T, B, N)]),
     "short_convolution": (short_convolution, [(T, B, N), (3, N), (2, B, N), (N,)]),
     "head_norm": (lambda y, w, gate: head_norm(y, w, 1e-3, gate), [(T, B, N), (2,), (T, B, N)]),
-    "turned_heads": (lambda *each: turned_heads(*each, 1e-3), [(T, B, N), (N,), (2, N), (T, B, 2, 2), (T, B, 2, 2)]),
+    "turned_heads": (
+        lambda x, w, b, c, s: turned_heads(x, w, b, c, s, 1e-3),
+        [(T, B, N), (N,), (2, N), (T, B, 2, 2), (T, B, 2, 2)],
+    ),
     "add_to_first": (lambda x, addend: add_to_first(x * 1, addend), [(T, B, N), (B, N)]),
     "scaled_cayley": (lambda upper: scaled_cayley(upper, SIGNS), [(N * (N - 1) // 2,)]),
 }
@@ -86,7 +89,7 @@ def test_second_derivatives_are_right_or_refused(strided: bool, name: str) -> No
 def test_fake_tensors_have_shapes(name: str) -> None:
     arguments = [each.detach() for each in inputs_of(name)]
     expected, mode = run(name, arguments), FakeTensorMode(allow_non_fake_inputs=True)
-    fake = [mode.from_tensor(each) for each in arguments]
+    fake: list[Tensor] = [mode.from_tensor(each) for each in arguments]
     with mode:
         assert run(name, fake).shape == expected.shape
     assert run(name, fake).shape == expected.shape

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from orthobench.recurrence import use_backend
 from orthobench.recurrence.cpu import matrix_products
-from orthobench.recurrence.projection import product
+from orthobench.recurrence.projection import matrix_product
 
 
 def _same(tensor: Tensor) -> Tensor:
@@ -42,24 +42,24 @@ def test_product_matches_float64(
     rows, depth, columns = shape
     generator = torch.Generator().manual_seed(rows)
     left, right = torch.randn(rows, depth, generator=generator), torch.randn(depth, columns, generator=generator)
-    actual = product(left_layout(left), right_layout(right))
+    actual = matrix_product(left_layout(left), right_layout(right))
     torch.testing.assert_close(actual.double(), left.double() @ right.double(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
 def test_other_types_use_torchs_product(dtype: torch.dtype) -> None:
     left, right = torch.randn(4, 5, dtype=dtype), torch.randn(5, 6, dtype=dtype)
-    assert torch.equal(product(left, right), left @ right)
+    assert torch.equal(matrix_product(left, right), left @ right)
 
 
 def test_product_has_no_derivative() -> None:
     left, right = torch.randn(4, 5, requires_grad=True), torch.randn(5, 6)
-    assert not product(left, right).requires_grad
-    assert not product(left.double(), right.double()).requires_grad
+    assert not matrix_product(left, right).requires_grad
+    assert not matrix_product(left.double(), right.double()).requires_grad
 
 
 def test_reference_needs_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix_products, "linear", None)
     left, right = torch.randn(4, 5), torch.randn(5, 6)
     with use_backend("reference"):
-        assert torch.equal(product(left, right), left @ right)
+        assert torch.equal(matrix_product(left, right), left @ right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,7 +27,8 @@ def test_projection_equals_torch_linear(
     bias = torch.randn(n) if has_bias else None
     if batch_first:
         inputs = inputs.transpose(0, 1).contiguous().transpose(0, 1)
-    for function, dtype in ((project, torch.float32), (torch.nn.functional.linear, torch.float64)):
+    cases: list[tuple[Any, torch.dtype]] = [(project, torch.float32), (torch.nn.functional.linear, torch.float64)]
+    for function, dtype in cases:
         tensors = [t.detach().to(dtype).requires_grad_() for t in (inputs, weight, bias) if t is not None]
         x = function(*tensors)
         assert function is not project or "Project" in type(x.grad_fn).__name__  # by the kernel, not by torch

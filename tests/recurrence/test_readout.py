@@ -116,7 +116,7 @@ def test_thread_count_changes_no_number() -> None:
     """Of modReLU, whose kink would show a difference; y is the same as from a product of its own."""
     for sizes in ((64, 50, 2, 9), (420, 9, 4, 50)):
         alike = []
-        settings = {"activation": MODRELU, "bias": torch.zeros(sizes[0])}
+        settings: dict[str, Any] = {"activation": MODRELU, "bias": torch.zeros(sizes[0])}
         for threads in (1, 2):
             torch.set_num_threads(threads)
             alike.append(results(torch.float32, 30, sizes, **settings))
@@ -161,9 +161,12 @@ def test_y_is_computed_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
     """Only inside a block, with as many columns as units, without a trace, and with gradients."""
     packed_rows = []
     pack, (x, start) = matrix_products.pack, small()
-    monkeypatch.setattr(
-        matrix_products, "pack", lambda weight, gates=1: (packed_rows.append(len(weight)), pack(weight, gates))[1]
-    )
+
+    def noting(weight: Tensor, gates: int = 1) -> Any:
+        packed_rows.append(len(weight))
+        return pack(weight, gates)
+
+    monkeypatch.setattr(matrix_products, "pack", noting)
 
     def run(trace: GradientTrace | None = None) -> int:
         packed_rows.clear()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.definition import assert_finite_differences
+from support.gradients import gradient
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -33,7 +35,7 @@ from orthobench.recurrence import (
 pytestmark = pytest.mark.grid
 
 
-def sigmoid(z: float) -> float:
+def sigmoid(z: Any) -> Any:
     return 1 / (1 + np.exp(-z))
 
 
@@ -67,13 +69,15 @@ def activated(activation: Activation, z: np.ndarray, b: np.ndarray) -> np.ndarra
 
 def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
     """h of every step, or what is read from a memory; every sample and step on its own."""
-    x, weight, h0, *rest = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    x, weight, h0, *given = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    rest: list[Any] = given
     steps, batch, _ = x.shape
     n = h0.shape[1]
     states = np.zeros((steps, batch, n // 2 if case.has_memory else n))
     for sample in range(batch):
         h = h0[sample]
-        c = z = rest[0][sample] if len(case.states) == 2 else None
+        c: Any = rest[0][sample] if len(case.states) == 2 else None
+        z: Any = c
         for t in range(steps):
             x_t = x[t, sample]
             match case.op:
@@ -187,7 +191,8 @@ def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, c
         until, after = (weight[: t + 1], weight[t + 1 :]) if weight.dim() == 3 else (weight, weight)
         _, state = reference.run(call(case, [x[: t + 1], until, *rest]))
         start = [part.detach().requires_grad_() for part in state]
-        loss, final = (way[t] * start[0]).sum(), start
+        final: Sequence[Tensor] = start
+        loss = (way[t] * start[0]).sum()
         if t < steps - 1:
             later, final = reference.run(call(case, [x[t + 1 :], after, *start, *rest[len(start) :]]))
             loss = loss + (way[t + 1 :] * later).sum()
@@ -199,8 +204,8 @@ def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, c
             gradients = [gradient_h, torch.autograd.grad(loss, start[1])[0]]
         else:
             gradients = list(torch.autograd.grad(loss, start))
-        for name, gradient in zip(case.states, gradients, strict=True):
-            torch.testing.assert_close(norms[f"norms of {name}"][t], gradient.norm(dim=-1))
+        for name, back in zip(case.states, gradients, strict=True):
+            torch.testing.assert_close(norms[f"norms of {name}"][t], back.norm(dim=-1))
 
 
 def test_trace_norm_covers_the_batch() -> None:
@@ -212,7 +217,7 @@ def test_trace_norm_covers_the_batch() -> None:
 
 @pytest.mark.parametrize("activation", [TANH, RELU])
 def test_plain_recurrence_equals_torch_rnn(activation: Activation) -> None:
-    net = torch.nn.RNN(3, 5, nonlinearity=str(activation.kind)).double()
+    net: Any = torch.nn.RNN(3, 5, nonlinearity=str(activation.kind)).double()
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
     actual, (final,) = recurrence(x, net.weight_hh_l0, (h0,), None, activation)
@@ -222,7 +227,7 @@ def test_plain_recurrence_equals_torch_rnn(activation: Activation) -> None:
 
 
 def test_lstm_equals_torch() -> None:
-    net = torch.nn.LSTM(3, 5).double()
+    net: Any = torch.nn.LSTM(3, 5).double()
     inputs, h0, c0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
     outputs, (h, c) = lstm(x, net.weight_hh_l0, (h0, c0))
@@ -233,7 +238,7 @@ def test_lstm_equals_torch() -> None:
 
 
 def test_gru_equals_torch() -> None:
-    net = torch.nn.GRU(3, 5).double()
+    net: Any = torch.nn.GRU(3, 5).double()
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     gate_bias = torch.cat((net.bias_hh_l0[:10], torch.zeros(5)))
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + gate_bias)
@@ -246,7 +251,7 @@ def test_zero_stays_zero_in_modrelu() -> None:
     states, _ = recurrence(torch.zeros(2, 1, 3), torch.eye(3), (torch.zeros(1, 3),), None, MODRELU, bias)
     states.sum().backward()
     assert not states.any()
-    assert not bias.grad.any()
+    assert not gradient(bias).any()
 
 
 X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)

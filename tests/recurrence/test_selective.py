@@ -162,6 +162,8 @@ class Mapped:
 
     @staticmethod
     def run(call: Call) -> Result:
+        assert isinstance(call.x, Tensor)
+        assert isinstance(call.weight, Tensor)
         assert call.is_mapped
         return reference.run(replace(call, weight=linear(call.x, call.weight)))
 
@@ -202,7 +204,7 @@ def test_matrix_computes_the_weights_of_every_operation_that_has_them(evaluate: 
     generator = torch.Generator().manual_seed(12)
     x, memory = torch.randn(5, 2, 3 * 4, generator=generator), torch.randn(2, 16, generator=generator)
     made_by = torch.randn(1, 12, generator=generator)
-    parameters = {"heads": 1, "key_size": 4, "factors": 1, "gated": False, "epsilon": 1e-6}
+    parameters: dict[str, Any] = {"heads": 1, "key_size": 4, "factors": 1, "gated": False, "epsilon": 1e-6}
     actual = delta_rule(x, made_by, (memory,), None, **parameters)
     torch.testing.assert_close(actual, delta_rule(x, linear(x, made_by), (memory,), None, **parameters))
 

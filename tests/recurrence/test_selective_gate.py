@@ -61,7 +61,7 @@ def results_of(
     if backend:
         x: Any = Projection(source, leaves["U"]) if inputs else source
         x = Convolution(x, leaves["taps"], leaves["before"]) if taps else x
-        z = None if gate == "none" else Projection(gated, leaves["W"])
+        z: Any = None if gate == "none" else Projection(gated, leaves["W"])
         named = {"rates": parameters[0], "step_weight": parameters[1], "step_bias": leaves["step_bias"]}
         with use_backend(backend):
             o, (final,) = gated_scan(

@@ -154,7 +154,8 @@ def test_chunks_without_readings_match() -> None:
     gradients = []
     for reads in (True, False):
         x, weight, start, *vectors = leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-        call = selective_scan.call(x, weight, (start,), None, *vectors, size, False, reads)
+        rest: list[Any] = [*vectors, size, False, reads]
+        call = selective_scan.call(x, weight, (start,), None, *rest)
         y, (final,) = kernels.run(SelectiveScan, call)
         assert y.shape[-1] == width * reads
         gradients.append(torch.autograd.grad(final.square().sum(), leaves))

@@ -34,7 +34,7 @@ from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import self_test, verdicts
+from orthobench.recurrence.cuda import self_test, self_test_verdicts
 
 pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
@@ -48,7 +48,7 @@ def example(operation: Any = recurrence, n: int = 20, batch: int = 5, *parameter
 
 
 def failure(call: Call, run: Callable[[Call], Result]) -> str | None:
-    return verdicts.failure(call, run)
+    return self_test_verdicts.failure(call, run)
 
 
 def scaled(factor: float) -> Callable[[Call], Result]:
@@ -70,12 +70,12 @@ def wrong_gradient(call: Call) -> Result:
 @pytest.fixture(autouse=True)
 def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
-    verdicts._known.clear()
+    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: MACHINE)
+    self_test_verdicts._known.clear()
     backends.forget_used()
     operation._logged.clear()
     yield
-    verdicts._known.clear()
+    self_test_verdicts._known.clear()
     backends.forget_used()
 
 
@@ -130,7 +130,7 @@ def test_shrinking_norm_fails_although_values_agree() -> None:
     assert reason is not None
     assert "norm of a state changes by -4.0e-03 over 1000 steps" in reason
     assert failure(example(recurrence, 20, 5, MODRELU), scaled(1 - 4e-6)) is not None
-    verdicts._known.clear()
+    self_test_verdicts._known.clear()
 
 
 def test_float32_drift_passes_and_is_measured_against_powers_of_w() -> None:
@@ -160,7 +160,7 @@ def test_verdict_is_stored_and_not_tested_again(tmp_path: Path) -> None:
     assert set(records) == {"recurrence tanh, n <= 64", "recurrence norm, n <= 64"}
     assert {record["verdict"] for record in records.values()} == {"passed"}
     assert records["recurrence tanh, n <= 64"]["errors"]["gradient of W"] < 1e-6
-    verdicts._known.clear()  # as in another process
+    self_test_verdicts._known.clear()  # as in another process
 
     def forbidden(call: Call) -> Result:
         raise AssertionError("tested again")
@@ -172,8 +172,8 @@ def test_verdict_is_stored_and_not_tested_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fact", MACHINE)
 def test_another_driver_device_or_code_tests_again(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure(example(), GOOD) is None
-    verdicts._known.clear()
-    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE | {fact: "another"})
+    self_test_verdicts._known.clear()
+    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: MACHINE | {fact: "another"})
     assert failure(example(), wrong_gradient) is not None
 
 
@@ -182,14 +182,14 @@ def test_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
     (file,) = (tmp_path / "self-tests").glob("*.json")
     for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64": {"verdict": "passed"}}}'):
         file.write_text(damage)
-        verdicts._known.clear()
+        self_test_verdicts._known.clear()
         assert failure(example(), wrong_gradient) is not None
 
 
 def test_unwritable_cache_tests_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORTHOBENCH_CACHE", "/dev/null/nowhere")
     assert failure(example(), GOOD) is None
-    verdicts._known.clear()
+    self_test_verdicts._known.clear()
     assert failure(example(), wrong_gradient) is not None
 
 
@@ -201,7 +201,7 @@ def test_compiler_error_is_a_reason_and_the_next_process_retries(tmp_path: Path)
     assert reason is not None
     assert reason.endswith("failed their self-test: RuntimeError: Failed to find C compiler.")
     assert stored(tmp_path) == {}
-    verdicts._known.clear()
+    self_test_verdicts._known.clear()
     assert failure(example(), GOOD) is None
 
 
@@ -218,10 +218,10 @@ def test_kernel_that_breaks_the_context_is_not_retried(monkeypatch: pytest.Monke
     def illegal(call: Call) -> Result:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(verdicts, "is_broken", lambda device: True)
+    monkeypatch.setattr(self_test_verdicts, "is_broken", lambda device: True)
     with pytest.raises(RuntimeError, match=r"broke the GPU's context .*illegal memory.* run the same command again"):
         failure(example(), illegal)
-    verdicts._known.clear()
+    self_test_verdicts._known.clear()
     assert "illegal memory access" in str(failure(example(), GOOD))
 
 
@@ -237,7 +237,7 @@ def test_kernels_that_end_their_process_twice_are_not_retried(tmp_path: Path) ->
 
 
 def test_switched_off_self_test_trusts_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(verdicts.SWITCH, "off")
+    monkeypatch.setenv(self_test_verdicts.SWITCH, "off")
     assert failure(example(), wrong_gradient) is None
 
 
@@ -267,7 +267,9 @@ def on_gpu(activation: Activation = TANH) -> Call:
 
 def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1.0}, "is wrong by 1"))
+    monkeypatch.setattr(
+        self_test, "measure", lambda run, call, form: self_test.SelfTestErrors({"x": 1.0}, "is wrong by 1")
+    )
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(3):
             assert operation.choose(on_gpu()) == "reference"
@@ -278,7 +280,7 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_passing_kernels_serve_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1e-7}, None))
+    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.SelfTestErrors({"x": 1e-7}, None))
     assert backends.last_self_tests() is None
     assert operation.choose(on_gpu(IDENTITY)) == "cuda"
     record = backends.last_self_tests()

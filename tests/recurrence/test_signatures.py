@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthobench.recurrence.cpu import call_c, signatures, sources
+from orthobench.recurrence.cpu import c_sources, call_c, signatures
 from orthobench.recurrence.cpu import library as compiled
 
 in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
@@ -24,11 +24,11 @@ STRUCTS = ["constants", "dense", "units", "slstm", "mlstm", "delta", "selective"
 def test_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
     (file,) = (
         path
-        for path in (*sources.HEADERS, *sources.SOURCES)
+        for path in (*c_sources.HEADERS, *c_sources.SOURCES)
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
-    offsets = {f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name, _ in structure._fields_}
+    offsets = {f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name, *_ in structure._fields_}
     offsets[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
     checks = "".join(
         f'_Static_assert({expression} == {number}, "{expression}");\n' for expression, number in offsets.items()
@@ -46,7 +46,7 @@ def test_signature_has_names_and_types() -> None:
     assert list(signature.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
     assert signature.parameters["scale"].kind is ctypes.c_float
     assert signature.parameters["targets"].dtype is torch.int64
-    assert signatures.signature("vector_length") == signatures.Signature(ctypes.c_int64, {})
+    assert signatures.signature("vector_length") == signatures.CSignature(ctypes.c_int64, {})
 
 
 @pytest.mark.parametrize("name", ["no_such_function", "carve"])
@@ -59,7 +59,7 @@ def test_function_that_python_cannot_call_is_refused(name: str) -> None:
 def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     library, is_reading, may_go_on = compiled.Library(call_c.kernels()._name), threading.Event(), threading.Event()
 
-    def slow(name: str) -> signatures.Signature:
+    def slow(name: str) -> signatures.CSignature:
         if threading.current_thread() is first:
             is_reading.set()
             assert may_go_on.wait(60)
@@ -88,7 +88,7 @@ def test_function_without_a_signature_is_never_found() -> None:
 
 
 def test_file_names_are_unique() -> None:
-    assert len({path.name for path in sources.SOURCES}) == len(sources.SOURCES)
+    assert len({path.name for path in c_sources.SOURCES}) == len(c_sources.SOURCES)
 
 
 @in_c

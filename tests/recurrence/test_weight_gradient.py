@@ -155,7 +155,12 @@ def test_thread_runs_blocks_of_rows(
     """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
     counts = []
     run = threads_module.run_all
-    monkeypatch.setattr(threads_module, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
+
+    def counting(tasks: Any) -> None:
+        counts.append(len(tasks))
+        run(tasks)
+
+    monkeypatch.setattr(threads_module, "run_all", counting)
     torch.set_num_threads(threads)
     tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
     outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
@@ -194,7 +199,8 @@ def test_time_of_the_sums_is_a_separate_part() -> None:
     ],
 )
 def test_incompatible_projection_is_refused(shapes: Any, message: str) -> None:
-    projection = Projection(*(None if shape is None else torch.zeros(shape) for shape in shapes))
+    parts: list[Any] = [None if shape is None else torch.zeros(shape) for shape in shapes]
+    projection = Projection(*parts)
     with pytest.raises(ValueError, match=message):
         recurrence(projection, torch.zeros(5, 5), (torch.zeros(2, 5),), None, TANH)
     with pytest.raises(ValueError, match="float64"):

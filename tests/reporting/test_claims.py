@@ -10,9 +10,9 @@ from support.claims import has_held, stated
 from support.databases import experiment, paper
 
 from orthobench.analysis.claims import ClaimResult, count_claims
-from orthobench.analysis.claims.curves import EndsBelow
+from orthobench.analysis.claims.claim import Comparing
+from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.claims.reading import KINDS
-from orthobench.analysis.claims.record import Comparing
 from orthobench.analysis.claims.trajectories import EndsAtDistance
 from orthobench.analysis.statistics import share_of_seeds
 from orthobench.errors import UsageError

@@ -10,7 +10,7 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.reporting.figures.decimate import thinned, thinned_curves
-from orthobench.reporting.page.packed import digits
+from orthobench.reporting.page.packed_figures import digits
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.write import write_report
 from orthobench.store import open_store

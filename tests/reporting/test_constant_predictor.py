@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.databases import paper
 
@@ -36,7 +38,7 @@ class Blind(Model):
     def recurrent_matrices(self):
         return {"W": self.recurrent_weight}
 """
-TASKS = {
+TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "adding": ("mse", {"sequence_length": 10, "train_size": 2000, "test_size": 1000, "batch_size": 50, "epochs": 4}),
     "formal_language": (
         "accuracy",
@@ -90,6 +92,7 @@ def cells(blind_runs, task: str, values: list[float]):
         for each in complete
     }
     (part,) = view_paper(whole, collect(store), keys).artifacts
+    assert part.table is not None
     return part.table.cells
 
 

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from orthobench.reporting.page.packed import WholeNumbers, decimal_codes, digits
+from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, digits
 
 
 def decimal(code: int, count: int) -> float | None:

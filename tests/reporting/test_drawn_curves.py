@@ -19,7 +19,7 @@ from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.packed import figure_json, numbers, packed_figures
+from orthobench.reporting.page.packed_figures import figure_json, numbers_of, packed_figures
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
 
@@ -91,17 +91,18 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
         if model and "lines" in trace["mode"]:
             is_edge = trace["line"]["width"] == 0
             name = ("lowest seed" if trace.get("fill") else "highest seed") if is_edge else "median"
-            result[model, name] = numbers(trace["x"]), numbers(trace["y"])
+            result[model, name] = numbers_of(trace["x"]), numbers_of(trace["y"])
     return result
 
 
 def assert_same_crossings(drawn, whole) -> None:
     """A line crosses each level where the data do; values have five digits, so a level has that width."""
     assert drawn.keys() == whole.keys()
-    for name, curve in whole.items():
+    for name, (x, y) in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*curve, level * (1 + error)) for error in (6e-5, -6e-5))
-            assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
+            earliest, latest = (first_below(x, y, level * (1 + error)) for error in (6e-5, -6e-5))
+            found = first_below(drawn[name][0], drawn[name][1], level)
+            assert earliest - 1e-6 <= found <= latest + 1e-6, (name, level)
 
 
 def test_page_has_the_crossings_of_the_data(stored):

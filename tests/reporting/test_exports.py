@@ -17,7 +17,7 @@ from orthobench.errors import UsageError
 from orthobench.papers import Printed
 from orthobench.reporting.figures.curve_sheets import figure_sheets, records_of
 from orthobench.reporting.figures.drawing import empty_figure, is_mark
-from orthobench.reporting.figures.images import write_images
+from orthobench.reporting.figures.figure_files import write_images
 from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import TEXT
 from orthobench.reporting.figures.styles import Styles

@@ -11,7 +11,7 @@ import pytest
 from support.pages import figures
 
 from orthobench.reporting.figures.figure_record import Figure
-from orthobench.reporting.page.blocks import plotly_script
+from orthobench.reporting.page.compressed_blocks import plotly_script
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.scope import Scope
 from orthobench.spec.index import index

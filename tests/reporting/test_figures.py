@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
 
-from orthobench.analysis.conditions import Comparison, collect
+from orthobench.analysis.conditions import NearestExperiment, collect
 from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.figures.curve_sheets import records_of
@@ -29,8 +29,8 @@ from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import PALETTE, Style, Styles
 from orthobench.reporting.page.captions import caption
-from orthobench.reporting.page.packed import figure_json
-from orthobench.reporting.page.runs import points_for, run_details
+from orthobench.reporting.page.packed_figures import figure_json
+from orthobench.reporting.page.run_records import points_for, run_details
 from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.store import Status, TraceRow, open_store
 from orthobench.store.result import UNTIMED
@@ -103,7 +103,7 @@ def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
     database.run(lstm, 3, test=[0.2, 0.1], status=Status.DIVERGED)
     database.run(experiment("rnn", "last", []), 0, test=[0.2, 0.3])
     (condition,) = collect(database.store)
-    lstms = replace(condition.variants[0], comparison=Comparison(lstm, {}))
+    lstms = replace(condition.variants[0], comparison=NearestExperiment(lstm, {}))
     condition = replace(condition, variants=[lstms, condition.variants[1]])
     drawn = condition_figures(condition, Styles([condition]))
     for name, axis in (("seeds", "x"), ("parameters", "y")):

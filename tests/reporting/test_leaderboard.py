@@ -41,7 +41,9 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == "lstm is first: mse 0.1; these seeds do not separate it from rnn"
+    assert words == (
+        "lstm is first: mse 0.1; rnn cannot be compared with so few seeds; with 4 seeds of each model a test can decide"
+    )
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
@@ -54,7 +56,8 @@ def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
 def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    assert words == "rnn and lstm tie: mse 0.1"
+    more = "gru cannot be compared with so few seeds; with 5 seeds of each model a test can decide"
+    assert words == f"rnn and lstm tie: mse 0.1; {more}"
 
 
 def test_model_leads_if_the_seeds_prove_it(database):
@@ -62,7 +65,25 @@ def test_model_leads_if_the_seeds_prove_it(database):
     five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
     _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
     assert words == "rnn leads: mse 0.012 [0.01, 0.014], 2 models"
-    assert [row.is_apart for row in rows] == [None, True]
+    assert [row.standing for row in rows] == [None, "tested apart"]
+
+
+def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it(database, tmp_path):
+    """Three seeds each: two rivals are worse in every seed, and one overlaps."""
+
+    def ends(*values):
+        return [[0.5, value] for value in values]
+
+    _, words, rows = board(
+        database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
+    )
+    assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
+    first = "rnn is first: mse 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
+    assert words == f"{first}; with 5 seeds of each model a test can decide"
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
+    assert tags == ["overlaps", "clearly worse", "clearly worse"]
+    assert "With 5 seeds of each model a test can decide: give the commands" in page
 
 
 def test_diverged_runs_rank_worst(database):

@@ -23,8 +23,8 @@ from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.study_figures import lengths
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.runs import run_details
-from orthobench.sinks.record import read_points
+from orthobench.reporting.page.run_records import run_details
+from orthobench.sinks.run_record import read_points
 from orthobench.store import Store, open_store
 
 PLUGIN = Path(support.lengths.__file__)

@@ -12,7 +12,7 @@ from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, picture, short_labels
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import Run, Status, TraceRow, open_store
 
@@ -26,7 +26,7 @@ def database(tmp_path):
         yield RunDatabase(store)
 
 
-def matrix_of(database: RunDatabase) -> Matrix:
+def matrix_of(database: RunDatabase) -> ResultMatrix:
     return compute_matrix(collect(database.store))
 
 
@@ -41,6 +41,35 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
     assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, 0, True)
     assert [row.label for row in matrix.rows] == ["rnn", "lstm"]
     assert [row.family for row in matrix.rows] == ["plain", "gated"]
+
+
+def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path):
+    """Three seeds each. A model with a diverged seed, and a constant at the baseline, are clearly worse."""
+    ends = {"gru": (0.0, 0.02, 0.04), "lstm": (0.03, 0.05, 0.06), "lem": (0.1, 0.11, None), "rnn": (0.2, 0.2, 0.2)}
+    for model, values in ends.items():
+        for seed, end in enumerate(values):
+            status = Status.FINISHED if end is not None else Status.DIVERGED
+            database.run(experiment(model, "last", []), seed, test=[end or 0.0] * 4, status=status)
+    matrix = matrix_of(database)
+    cells = {row.label: row.cells[0] for row in matrix.rows}
+    assert {label: cell.standing for label, cell in cells.items()} == {
+        "gru": None,
+        "lstm": "overlaps",
+        "lem": "clearly worse",
+        "rnn": "clearly worse",
+    }
+    assert [label for label, cell in cells.items() if cell.is_best] == ["gru", "lstm"]
+    assert re.findall(r'font-weight="bold">(\d+)<', picture(matrix)) == ["90", "75"]
+    assert matrix.deciding == (4, 5)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert len(re.findall(r'<td [^>]*class="(?:far )?best"', page)) == 2
+    assert "With 5 seeds of each (<code>--seeds 5</code>) a test can decide between the 4 models" in page
+
+
+def test_column_without_a_model_above_the_baseline_has_no_best(database):
+    for seed, model in itertools.product(range(3), ("rnn", "lstm")):
+        database.run(experiment(model, "last", []), seed, test=[(2 + seed) * BASELINE] * 4)
+    assert [row.cells[0].is_best for row in matrix_of(database).rows] == [False, False]
 
 
 def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):

@@ -39,7 +39,9 @@ def rows(database: RunDatabase, *conditions: str) -> dict[str, str]:
     """The rows of the paper's only table in scope, with their verdicts."""
     scope = Scope(parse_conditions(conditions))
     (view,) = scope.restrict([database.view(paper(RNN, LSTM, GRU))])
-    return {row.model: cell.verdict for row in view.artifacts[0].table.rows for cell in row.cells.values()}
+    table = view.artifacts[0].table
+    assert table is not None
+    return {row.model: cell.verdict for row in table.rows for cell in row.cells.values()}
 
 
 def test_conditions_select_the_rows_of_a_paper_table(database):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,11 @@ from orthobench.reporting.page.sparks import WIDTH, dot_plot
 
 def shapes(offset: float, low: float | None, high: float | None) -> tuple[list[str], list[str]]:
     """Return the paths of the interval and of the mean's arrow."""
-    drawn = str(dot_plot(SimpleNamespace(offset=offset, low=low, high=high, is_single=False)))
-    return tuple(re.findall(rf'<path class="{name}" d="([^"]*)"', drawn) for name in ("whisker", "dot"))
+    dot: Any = SimpleNamespace(offset=offset, low=low, high=high, is_single=False)
+    whiskers, dots = (
+        re.findall(rf'<path class="{name}" d="([^"]*)"', str(dot_plot(dot))) for name in ("whisker", "dot")
+    )
+    return whiskers, dots
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from markupsafe import escape
 from support.pages import figures
 
 from orthobench.papers import find_paper, find_study, papers, studies
-from orthobench.papers.study import StudyRun, StudyRuns
+from orthobench.papers.paper_study import StudyRun, StudyRuns
 from orthobench.planning.paper import built_in_models
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -390,7 +390,7 @@ def test_times_are_listed_next_to_the_published_ones(orthobench, tmp_path, monke
         assert "scornn" in models
         return measured(plan.quick)
 
-    monkeypatch.setattr("orthobench.session.study.measure_models", measure)
+    monkeypatch.setattr("orthobench.session.study_session.measure_models", measure)
     text, _ = page(orthobench("study", "time", "--preset", "quick"))
     assert "the times are not meaningful" in text
     text, data = page(orthobench("study", "time"))

@@ -13,14 +13,14 @@ from support.claims import has_held
 from support.databases import experiment
 
 from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, undecided
-from orthobench.analysis.claims.curves import EndsBelow
+from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.page import html
 from orthobench.reporting.page.pages import distinguishing_settings, view_paper
 from orthobench.reporting.page.studies import StoredStudy, find_result
-from orthobench.reporting.page.verdicts import square
+from orthobench.reporting.page.verdict_sheet import square
 from orthobench.store import Benchmark, TraceRow, open_store
 
 
@@ -185,7 +185,9 @@ def test_small_study_decides_nothing(orthobench, tiny_options):
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
             store.add_benchmark("study heat-maps", results, {})
-            study_results = {"heat-maps": find_result(store, find_study("heat-maps"))}
+            result = find_result(store, find_study("heat-maps"))
+            assert result is not None
+            study_results = {"heat-maps": result}
         return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, study_results).artifacts}
 
     paper = find_paper("helfrich2020")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def test_bin_of_unknown_scores_is_neither_held_nor_lost():
 
 def tables(**variants: list[SimpleNamespace]):
     """The two tables of figures with these variants."""
-    return length_tables([(figure, SimpleNamespace(variants=members)) for figure, members in variants.items()])
+    conditions: list[Any] = [(figure, SimpleNamespace(variants=members)) for figure, members in variants.items()]
+    return length_tables(conditions)
 
 
 def test_score_is_scaled_from_chance_to_one():

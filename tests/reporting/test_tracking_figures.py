@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from orthobench.reporting.figures.tracking_figures import BEYOND, tracking_figur
 
 
 def drawn(*variants: SimpleNamespace):
-    return tracking_figures([("S3", SimpleNamespace(variants=list(variants)))])
+    condition: Any = SimpleNamespace(variants=list(variants))
+    return tracking_figures([("S3", condition)])
 
 
 def points(figure) -> list[tuple[str, str, float, float]]:

@@ -12,7 +12,7 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
 from orthobench.reporting.page.pages import mark_repeated_claims, total_verdicts
-from orthobench.reporting.page.verdicts import (
+from orthobench.reporting.page.verdict_sheet import (
     dots,
     failed_claims,
     held_claims,

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from orthobench.recurrence.cpu.sources import variants
+from orthobench.recurrence.cpu.c_sources import variants
 
 ROOT = Path(__file__).parents[2]
 CITATION = ROOT / "CITATION.cff"

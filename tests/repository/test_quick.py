@@ -14,24 +14,32 @@ IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
 @pytest.mark.parametrize(
     ("changed", "first", "absent"),
     [
-        (["orthobench/store/reader.py"], ["tests/store", "tests/cli"], "tests/errors"),
-        (["orthobench/cli/run.py"], ["tests/cli"], "tests/store"),
-        (["orthobench/errors.py"], ["tests/store", "tests/cli"], "tests/repository"),
+        (["orthobench/store/reader.py"], [["tests/store"], ["tests/cli"]], "tests/errors"),
+        (["orthobench/cli/run.py"], [["tests/cli"]], "tests/store"),
+        (["orthobench/errors.py"], [["tests/store", "tests/cli"]], "tests/repository"),
         (
             ["tests/data/test_images.py", "orthobench/cli/run.py"],
-            ["tests/data/test_images.py", "tests/cli"],
+            [["tests/data/test_images.py"], ["tests/cli"]],
             "tests/data",
         ),
-        (["models/lstm.py"], ["tests/models"], "tests/repository"),
-        (["README.md"], ["tests/repository"], "tests/cli"),
-        (["website/pages.py"], ["tests/docs", "tests/repository"], "tests/cli"),
+        (["models/lstm.py"], [["tests/models"]], "tests/repository"),
+        (["README.md"], [["tests/repository"]], "tests/cli"),
+        (["website/pages.py"], [["tests/docs"], ["tests/repository"]], "tests/cli"),
         (["tests/data/test_deleted.py"], [], "tests/data"),
     ],
 )
 def test_tests_of_the_touched_room_come_before_those_of_its_importers(changed, first, absent):
     chosen = selection(changed, IMPORTS)
     assert chosen == first
-    assert absent not in chosen
+    assert not any(absent in group for group in chosen)
+
+
+def test_small_folders_of_a_group_come_first():
+    changed = [f"orthobench/{room}/x.py" for room in ("store", "cli")]
+    (group,) = selection(changed, {**IMPORTS, "errors": set()})
+    sizes = [len([*(ROOT / path).rglob("test_*.py")]) for path in group]
+    assert sizes == sorted(sizes)
+    assert set(group) == {"tests/store", "tests/cli"}
 
 
 def test_every_room_of_the_package_is_found_with_tests():
@@ -43,9 +51,30 @@ def test_every_room_of_the_package_is_found_with_tests():
 
 def test_no_test_begins_after_the_time(items):
     minute = Minute(seconds=0)
+    minute.begin("tests/store", 1)
     assert [minute.pytest_runtest_protocol(item) for item in items] == [True, True]
-    assert minute.left == 2
+    assert minute.left == {"tests/store": 2}
     assert Minute(seconds=3600).pytest_runtest_protocol(items[0]) is None
+
+
+def test_paths_of_a_group_share_the_time_that_is_left(items, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("checks.quick.time.monotonic", lambda: clock[0])
+    minute = Minute(seconds=60)
+    minute.begin("tests/store", 3)
+    clock[0] = 19
+    assert minute.pytest_runtest_protocol(items[0]) is None
+    clock[0] = 20
+    assert minute.pytest_runtest_protocol(items[0]) is True
+    minute.begin("tests/cli", 20)  # at least five seconds
+    clock[0] = 24
+    assert minute.pytest_runtest_protocol(items[0]) is None
+    clock[0] = 57
+    minute.begin("tests/api", 1)
+    clock[0] = 60
+    assert minute.is_over
+    assert minute.pytest_runtest_protocol(items[0]) is True
+    assert minute.left == {"tests/store": 1, "tests/api": 1}
 
 
 @pytest.fixture

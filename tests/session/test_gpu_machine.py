@@ -46,7 +46,7 @@ def test_step_that_outlives_its_time_is_interrupted(gpu, tmp_path):
         "    print('saved')\n    raise SystemExit(3)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    step = gpu.Step("waits", ["waits"], None)
+    step = gpu.GPUStep("waits", ["waits"], None)
     begin = time.monotonic()
     limit = 2.0
     while True:  # on a busy machine Python itself may take longer to start
@@ -58,7 +58,7 @@ def test_step_that_outlives_its_time_is_interrupted(gpu, tmp_path):
 
 
 def test_step_without_time_is_not_started(gpu, tmp_path):
-    assert gpu.execute(gpu.Step("late", ["this_module_does_not_exist"], None), -1.0, {}, tmp_path / "log") == 124
+    assert gpu.execute(gpu.GPUStep("late", ["this_module_does_not_exist"], None), -1.0, {}, tmp_path / "log") == 124
 
 
 def test_requirements_come_along(gpu):

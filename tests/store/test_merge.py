@@ -14,7 +14,7 @@ from support.schemas import add_revision, write_older
 
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
-from orthobench.store.merge import merge, reading
+from orthobench.store.merge import merge, opened_unchanged
 from orthobench.store.tables import Base
 
 
@@ -201,7 +201,7 @@ def test_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
     write_older(old)
     before = old.read_bytes()
     add_revision(tmp_path, monkeypatch.setattr)
-    with reading(str(old)) as source, open_store(str(tmp_path / "new.db"), create=True) as target:
+    with opened_unchanged(str(old)) as source, open_store(str(tmp_path / "new.db"), create=True) as target:
         merged = merge(source, target)
     assert len(merged.added) == 1
     assert (merged.rows["series"], merged.rows["metric"], merged.rows["trace"]) == (3, 33, 2)
@@ -215,5 +215,5 @@ def test_newer_database_is_refused(tmp_path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE orthobench_version SET version_num = '9999'")
         connection.commit()
-    with pytest.raises(UsageError, match="newer orthobench"), reading(str(path)):
+    with pytest.raises(UsageError, match="newer orthobench"), opened_unchanged(str(path)):
         pass

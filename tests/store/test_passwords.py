@@ -16,7 +16,7 @@ from orthobench.plugins import Catalog
 from orthobench.sinks.targets import Target
 from orthobench.spec.resolve import resolve
 from orthobench.system.location import Location
-from orthobench.weights.files import WeightsFolder, weights_folder
+from orthobench.weights.weights_files import WeightsFolder, weights_folder
 
 SECRET = "Xyzzy7Plugh"
 BASELINE = """\

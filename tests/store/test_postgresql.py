@@ -254,6 +254,7 @@ def restart_after(server, seconds: float) -> threading.Thread:
 def numbers(url: str, key: str):
     with open_store(url) as store:
         run = store.find(key)
+        assert run is not None
         metrics = [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])]
         traces = [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])]
         return run.status, run.iterations, run.final_value, run.best_value, metrics, traces

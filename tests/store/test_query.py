@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def records(place: object, sql: str) -> list[dict[str, object]]:
+def records(place: str | Path, sql: str) -> list[dict[str, object]]:
     table = query(place, sql)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 

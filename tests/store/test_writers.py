@@ -41,7 +41,7 @@ def read(path: Path, number: int, results: SimpleQueue) -> None:
             with open_store(str(path), create=True) as store:
                 finished = sum(run.status == Status.FINISHED for run in store.runs())
                 with store.engine.connect() as connection:
-                    rows = connection.scalar(select(func.count()).select_from(StoredMetric))
+                    rows = connection.scalar(select(func.count()).select_from(StoredMetric)) or 0
             assert rows >= before
             looks, before = looks + 1, rows
         results.put((number, looks))

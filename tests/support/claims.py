@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orthobench.analysis.claims import ClaimResult, read_claims
-from orthobench.analysis.claims.reading import Kind
+from orthobench.analysis.claims.reading import ClaimKind
 from orthobench.papers import Artifact
 
 
@@ -14,7 +14,7 @@ def stated(check: str, model: str = "rnn", text: str = "", **fields: Any) -> dic
     return {"text": text, "check": check, "model": model, **fields}
 
 
-def read(table: dict[str, Any]) -> Kind:
+def read(table: dict[str, Any]) -> ClaimKind:
     """Return the claim that a table of a file states."""
     (claim,) = read_claims(Artifact(name="figure 1", claims=[table]))
     return claim

@@ -23,4 +23,4 @@ def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
     patch.setattr(sys, "argv", ["orthobench", *arguments])
     with pytest.raises(SystemExit) as stop:
         main()
-    return stop.value.code or 0
+    return int(stop.value.code or 0)

@@ -24,7 +24,7 @@ FORKS.set_forkserver_preload(
         "alembic.command",
         "sqlalchemy.dialects.sqlite",
         "orthobench.api.papers",
-        "orthobench.cli.display",
+        "orthobench.cli.session_display",
         "orthobench.data",
         "orthobench.probes.jacobian",
         *(f"orthobench.tasks.{name}" for name in ("adding", "ptb")),

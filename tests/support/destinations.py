@@ -89,6 +89,7 @@ def _mlflow(location: Path, key: str) -> Held:
 
     client = MlflowClient(tracking_uri=f"sqlite:///{location}/mlflow.db")
     experiment = client.get_experiment_by_name("orthobench")
+    assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], f"tags.`orthobench.key` = '{key}'")
     points = [
         ((name, metric.step), metric.value)
@@ -104,8 +105,9 @@ def _mlflow(location: Path, key: str) -> Held:
 
 def wandb_records(file: Path):
     """The records of an offline run: protocol buffers in LevelDB's log format, in blocks of 32 KiB."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    messages: Any = wandb_internal_pb2  # its classes are made when it is imported
     data, position, part = file.read_bytes(), 7, b""
     assert data[:4] == b":W&B"
     while position + 7 <= len(data):
@@ -117,7 +119,7 @@ def wandb_records(file: Path):
         part += data[position + 7 : position + 7 + size]
         position += 7 + size
         if kind in (1, 4):  # a whole record, or the end of one
-            record = Record()
+            record = messages.Record()
             record.ParseFromString(part)
             part = b""
             yield record
@@ -125,7 +127,11 @@ def wandb_records(file: Path):
 
 def _wandb(location: Path, key: str) -> Held:
     (file,) = (location / "wandb").glob(f"*/run-{key}.wandb")
-    points, summary, settings, tags, name = [], {}, {}, [], ""
+    points: list[Any] = []
+    summary: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    tags: list[str] = []
+    name = ""
     for record in wandb_records(file):
         kind = record.WhichOneof("record_type")
         if kind == "run":

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.kernels import compile_all
 from torch import Tensor
 
-from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu import c_sources
 
 COMPARE = """
 /* Prints the relative distance between [rows, columns], rows `ld` floats apart, and what is expected. */
@@ -71,7 +71,7 @@ class Program:
         source = folder / "program.c"
         source.write_text(self._text())
         program = str(folder / "program")
-        include, files = f"-I{Path(sources.__file__).parent}", map(str, objects)
+        include, files = f"-I{Path(c_sources.__file__).parent}", map(str, objects)
         _run([*compiler, "-O1", "-std=gnu11", "-static", include, str(source), *files, "-o", program, "-lm"])
         lines = _run([*emulator, program]).splitlines()
         return {name: float(distance) for name, distance in (line.split() for line in lines)}
@@ -102,7 +102,7 @@ def _definition(function: str) -> re.Match[str] | None:
 
 
 def _text() -> str:
-    return "\n".join(path.read_text("utf-8") for path in sources.SOURCES)
+    return "\n".join(path.read_text("utf-8") for path in c_sources.SOURCES)
 
 
 def _run(command: Sequence[str]) -> str:

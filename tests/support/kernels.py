@@ -13,7 +13,7 @@ import filelock
 from setuptools.errors import CompileError
 
 import setup
-from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu import c_sources
 from orthobench.recurrence.cpu.library import Library, usable_variants
 
 FOLDER = Path(setup.__file__).parent / "build" / "tests"
@@ -22,7 +22,7 @@ FOLDER = Path(setup.__file__).parent / "build" / "tests"
 
 def flags(variant: str) -> tuple[str, ...]:
     """Return the compiler's flags for one of this machine's instruction sets."""
-    return tuple(sources.variants()[variant].values())
+    return tuple(c_sources.variants()[variant].values())
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def build(compiler: str, *flags: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "kernels.so"
     with filelock.FileLock(folder / "lock"), ThreadPoolExecutor(2) as pool:
-        if not file.exists() or Library(str(file)).digest != sources.digest():
+        if not file.exists() or Library(str(file)).digest != c_sources.digest():
             setup.build(file, folder, pool, shlex.split(compiler), flags)
     return file
 

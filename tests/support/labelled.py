@@ -28,9 +28,9 @@ reads: Counter[str] = Counter()
 
 
 class Labelled(Tensor):
-    """A tensor of the CPU, `inner`, whose device is cuda:0."""
+    """A tensor of the CPU, `bare`, whose device is cuda:0."""
 
-    inner: Tensor
+    bare: Tensor
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "Labelled":
@@ -42,19 +42,19 @@ class Labelled(Tensor):
             dtype=inner.dtype,
             device=CUDA,
         )
-        labelled.inner = inner
+        labelled.bare = inner
         return labelled
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return _run(func, args, kwargs or {})
 
 
 def bare(tensor: Any) -> Any:
     """Return the tensor of the CPU; other values as they are."""
-    return tensor.inner if isinstance(tensor, Labelled) else tensor
+    return tensor.bare if isinstance(tensor, Labelled) else tensor
 
 
 class _Labelling(TorchDispatchMode):
@@ -90,7 +90,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         results = func(*plain_args, **options)
     if results is None or not is_labelled or func in READS:
         return results
-    known = {id(tensor.inner): tensor for tensor in labelled}
+    known = {id(tensor.bare): tensor for tensor in labelled}
 
     def label(result: Any) -> Any:
         if not isinstance(result, Tensor) or isinstance(result, Labelled):

@@ -43,7 +43,10 @@ def variant(
 def by_name(rows: Sequence[tuple[int, str, int, int, Sequence[float]]]) -> dict[str, Vectors]:
     """Return vectors by name from rows of run, name, epoch, iteration and values."""
     names = sorted({name for _, name, *_ in rows})
-    return {name: Vectors.of([(run, *rest) for run, own, *rest in rows if own == name]) for name in names}
+    return {
+        name: Vectors.of([(run, epoch, at, values) for run, own, epoch, at, values in rows if own == name])
+        for name in names
+    }
 
 
 def with_horizons(

@@ -30,7 +30,8 @@ class Sums(Task):
         self.signature = Signature(input_size=3, output_size=3, readout=self.readout, tokens=True)
         parts = (("train", settings.train_size, *TRAINED), ("test", settings.test_size, 3, LONGEST))
         self.train, self.test = (
-            SumsSplit(self, *sizes, seeded_generator(seed, "sums", part), device) for part, *sizes in parts
+            SumsSplit(self, size, shortest, longest, seeded_generator(seed, "sums", part), device)
+            for part, size, shortest, longest in parts
         )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

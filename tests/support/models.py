@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from orthobench.model import Model, Signature
+from orthobench.model.base import Readout
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
 from orthobench.spec.resolve import resolve
@@ -14,7 +15,7 @@ from orthobench.training.optimizers import build_optimizer
 T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs
 
 
-def make(name: str, readout: str = "all", seed: int = 0, inputs: int = M, outputs: int = P, **settings):
+def make(name: str, readout: Readout = "all", seed: int = 0, inputs: int = M, outputs: int = P, **settings):
     cls = Catalog().load("model", name)
     read = cls.Settings.read({"hidden_size": 7, **settings})
     return cls(read, Signature(inputs, outputs, readout), torch.Generator().manual_seed(seed))
@@ -180,7 +181,7 @@ def assert_matches(model: Model, inputs: torch.Tensor, expected: torch.Tensor) -
     way = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     actual, wanted = (torch.autograd.grad((y * way).sum(), parameters) for y in (outputs, expected))
     for name, one, other in zip(names, actual, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=f"{name}: {{}}".format)
 
 
 def assert_two_parts_equal_the_whole(model: Model, cut: int) -> None:

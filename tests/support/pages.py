@@ -25,8 +25,9 @@ FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": Fal
 
 def content_of(text: str, name: str) -> bytes:
     """The bytes of a block of data that a page carries."""
-    packed = re.search(rf'<script type="text/plain" id="data-{re.escape(name)}">(.*?)</script>', text)[1]
-    return gzip.decompress(base64.b64decode(packed))
+    packed = re.search(rf'<script type="text/plain" id="data-{re.escape(name)}">(.*?)</script>', text)
+    assert packed is not None
+    return gzip.decompress(base64.b64decode(packed[1]))
 
 
 def block(text: str, name: str) -> Any:

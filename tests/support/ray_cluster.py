@@ -6,6 +6,7 @@ It prints its address, the address for clients and the process ids of its nodes.
 import json
 import os
 import sys
+from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # The server for clients forks a process for each, while gRPC's threads run. gRPC's own handlers of forks crash in some
@@ -17,7 +18,7 @@ if __name__ == "__main__":
     from ray.cluster_utils import Cluster
 
     port = int(sys.argv[2])
-    small = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=small | {"ray_client_server_port": port})
     nodes = [cluster.head_node, *(cluster.add_node(**small) for _ in range(int(sys.argv[1]) - 1))]
     raylets = [node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid for node in nodes]

@@ -65,10 +65,10 @@ def pairwise(cases: Sequence[Mapping[str, Hashable]]) -> list[int]:
 
     A case with one factor alone is a pair with itself, so that every value stays.
     """
-    pairs = [
+    pairs: list[set[Any]] = [
         set(combinations(sorted(case.items(), key=lambda entry: entry[0]), 2)) or set(case.items()) for case in cases
     ]
-    missing = set().union(*pairs)
+    missing: set[Any] = set().union(*pairs)
     chosen = []
     while missing:
         best = max(range(len(cases)), key=lambda number: len(pairs[number] & missing))

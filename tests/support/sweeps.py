@@ -43,7 +43,7 @@ def sweeps_in(folder: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", executor, *arguments],
             cwd=folder,
-            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"} | environment,
+            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"} | dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -56,7 +56,8 @@ def sweeps_in(folder: Path) -> Iterator[Start]:
     for process in processes:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout:
+            process.stdout.close()
 
 
 def slow_model(folder: Path, steps: int) -> tuple[Path, Path]:

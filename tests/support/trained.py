@@ -13,7 +13,7 @@ from orthobench.store import open_store
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
-from orthobench.weights.files import decode
+from orthobench.weights.weights_files import decode
 
 CPU = torch.device("cpu")
 KEEPING = ob.RunOptions(device="cpu", keep_weights="both")
@@ -23,7 +23,8 @@ class StopAt(EventSink):
     """Asks to stop after an iteration, and keeps the iterations."""
 
     def __init__(self, last: int = -1) -> None:
-        self.last, self.iterations = last, []
+        self.last = last
+        self.iterations: list[int] = []
 
     def on_iteration(self, iteration):
         self.iterations.append(iteration)

@@ -259,14 +259,14 @@ IMPORT = """
 import sys, time
 from pathlib import Path
 from orthobench.cli import main
-from orthobench.data.mnist import MNIST
+from orthobench.data.mnist import MNISTData
 
 def check_for_long(data_set, folder):
     assert list(folder.iterdir())
     Path("checking").touch()
     time.sleep(1000)
 
-MNIST.faults = check_for_long
+MNISTData.faults = check_for_long
 sys.argv = ["orthobench", "data", "import", "mnist", "theirs"]
 main()
 """

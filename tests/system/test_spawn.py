@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from orthobench.data.speech.quality import quality_of_predictions
 from orthobench.data.speech.spectra import log_magnitude, stft
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read_audio
 from scipy.io import wavfile
 wavfile.write("a.wav", 8000, (3000 * np.sin(np.arange(16000) ** 1.5 / 99)).astype(np.int16))
-means = quality_of_predictions([Path("a.wav")], [log_magnitude(stft(read(Path("a.wav"))))[1:]], lambda *_: None)
+means = quality_of_predictions([Path("a.wav")], [log_magnitude(stft(read_audio(Path("a.wav"))))[1:]], lambda *_: None)
 print(means["segsnr_db"] > 0)
 """
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orthobench.errors import UsageError
-from orthobench.tasks.ptb import PTB, PTBSettings, Text
+from orthobench.tasks.ptb import PTB, PTBSettings, SymbolText
 from orthobench.testing import problems
 
 CPU = torch.device("cpu")
@@ -200,7 +200,7 @@ def test_short_text_has_no_pieces_for_too_many_columns(size, write):
         assert len(split) == max(0, len(split.characters) - 1) // 7
 
 
-PIECE, PIECES = Text.piece, Text.pieces
+PIECE, PIECES = SymbolText.piece, SymbolText.pieces
 
 
 @pytest.mark.parametrize(
@@ -228,5 +228,5 @@ PIECE, PIECES = Text.piece, Text.pieces
 def test_contract_checks_the_order_of_streams(wrong, expected, write, monkeypatch):
     monkeypatch.setattr(PTB, "quick", {"text": write(), "unroll_length": "5"})
     for name, method in wrong.items():
-        monkeypatch.setattr(Text, name, method)
+        monkeypatch.setattr(SymbolText, name, method)
     assert problems("task", PTB) == expected

@@ -14,7 +14,7 @@ import torch
 from support.speech import speech, write_speech, write_timit_sample
 
 from orthobench.data.registry import dataset
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read_audio
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import speech_folder
 from orthobench.options.data_folder import use_data_folder
@@ -39,7 +39,7 @@ def task(folder):
 
 
 def features(file):
-    return log_magnitude(stft(read(file)))
+    return log_magnitude(stft(read_audio(file)))
 
 
 def test_frames_padding_and_mask_match_the_recordings(task, folder):

@@ -115,9 +115,11 @@ def test_training_does_not_depend_on_naming_steps_by_length_or_position():
 
 def by_hand(trainer: Trainer) -> dict[int, list[float]]:
     """The scores of every test sequence run alone and without padding, by length; of running sums by prefix."""
-    task, scores = trainer.task, {}
+    task = trainer.task
+    scores: dict[int, list[float]] = {}
     for example in range(len(task.test)):
         batch = task.test.batch(torch.tensor([example]))
+        assert batch.lengths is not None
         length = int(batch.lengths[0])
         with torch.no_grad():
             outputs, _ = trainer.model(batch.inputs[:length], lengths=batch.lengths)

@@ -39,12 +39,14 @@ def interrupted(database: str, config: RunConfig) -> CheckpointFolder:
     with open_store(database, create=True) as store, pytest.raises(Interrupted):
         train(config, store, RunOptions(device="cpu"), should_stop=lambda: next(iterations, None) is None)
     assert checkpoints.exists()
+    assert isinstance(checkpoints, CheckpointFolder)
     return checkpoints
 
 
 def rows(database: str, config: RunConfig) -> list:
     with open_store(database) as store:
         run = store.find(config.spec.key)
+        assert run is not None
         return [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.crash import Kill, call
@@ -39,7 +40,7 @@ def contents(folder: Path) -> list:
     with closing(sqlite3.connect(folder / "results.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    rows = []
+    rows: list[Any] = []
     with open_store(str(folder / "results.db")) as store:
         for run in store.runs():
             metrics = [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])]

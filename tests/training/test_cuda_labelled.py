@@ -8,16 +8,19 @@ from support.labelled import bare, cuda_of_labels, reads
 from orthobench.plugins import Catalog
 from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.spec.resolve import resolve
-from orthobench.tasks.adding import Adding
+from orthobench.tasks.adding import Adding, AddingSettings
 from orthobench.training.trainer import Trainer
 
 STEPS = 4
 TINY = {"sequence_length": "6", "train_size": "40", "test_size": "10", "batch_size": "3"}
 
 
-def train(model: str, settings: dict[str, str], device: torch.device) -> tuple[list[float], dict[str, torch.Tensor]]:
+def train(
+    model: str, settings: dict[str, str], device: torch.device
+) -> tuple[list[float | None], dict[str, torch.Tensor]]:
     """The loss of each step and the parameters after the last."""
     config = resolve(Catalog(()), "adding", model, TINY | settings)
+    assert isinstance(config.task_settings, AddingSettings)
     trainer = Trainer(config, Adding(config.task_settings, 0, device), device)
     losses = []
     for _ in range(STEPS):

@@ -3,7 +3,7 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from support import cuda_stub
@@ -60,7 +60,7 @@ def test_every_model_trains_without_waiting(cuda_stub_environment):
         (check_eager if mode == "off" else check_graph)(model, step)
 
 
-def check_waits(model: str, step: dict[str, object]) -> None:
+def check_waits(model: str, step: dict[str, Any]) -> None:
     """No step waits for the device or copies to it, except in the listed models."""
     if waits()[model]:
         assert step["waits"], f"{model} is listed as waiting, and does not"
@@ -70,7 +70,7 @@ def check_waits(model: str, step: dict[str, object]) -> None:
     assert not step["allocations"], model
 
 
-def check_eager(model: str, step: dict[str, object]) -> None:
+def check_eager(model: str, step: dict[str, Any]) -> None:
     if model in LAUNCHES:
         assert step["backends"] == ["cuda"], model
     if model in COMPILED:
@@ -78,7 +78,7 @@ def check_eager(model: str, step: dict[str, object]) -> None:
     assert step["launches"] <= LAUNCHES.get(model, MOST), model
 
 
-def check_graph(model: str, step: dict[str, object]) -> None:
+def check_graph(model: str, step: dict[str, Any]) -> None:
     """The graph is recorded once; in addition, a step has the choice of the batch and its copy."""
     assert step["captures"] == 1, model
     assert step["graph_launches"] == 1, model
@@ -189,7 +189,7 @@ show("double:", lambda: nn.LSTM(3, 33, device="cuda", dtype=torch.float64)(on_gp
 torch.set_default_dtype(torch.float64)
 show("default:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.float32)))
 torch.set_default_dtype(torch.float32)
-nvrtc.describe = lambda device: plans.Device(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
+nvrtc.describe = lambda device: plans.GPU(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
 from orthobench.recurrence.cuda import persistent
 for cache in (persistent.plan, persistent.pair_of):
     cache.cache_clear()

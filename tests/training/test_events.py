@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,11 @@ class Recorder(EventSink):
 
     def __init__(self, stop_at: int | None = None) -> None:
         self.stop_at = stop_at
-        self.starts, self.resumed_at, self.iterations, self.evaluations, self.ends = [], [], [], [], []
+        self.starts: list[Any] = []
+        self.resumed_at: list[int] = []
+        self.iterations: list[int] = []
+        self.evaluations: list[Any] = []
+        self.ends: list[Any] = []
 
     def on_start(self, start):
         self.starts.append(start)
@@ -50,7 +55,7 @@ class JsonLines(Relay):
     """Keeps the messages as text, as a worker writes them."""
 
     def __init__(self) -> None:
-        self.lines = []
+        self.lines: list[str] = []
 
     def send(self, message):
         self.lines.append(json.dumps(message))

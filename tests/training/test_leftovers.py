@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -13,7 +14,7 @@ import orthobench as ob
 from orthobench.store import Status, open_store
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder, checkpoint_root
-from orthobench.weights.files import WeightsFolder, weights_folder
+from orthobench.weights.weights_files import WeightsFolder, weights_folder
 
 KILLED = """
 import os, sys
@@ -47,7 +48,7 @@ def killed(tmp_path, tiny, monkeypatch):
     return kill
 
 
-def again(tiny, **options) -> ob.Run:
+def again(tiny, **options) -> Any:
     return ob.run("adding", "rnn", db="r.db", settings=tiny, options=ob.RunOptions(device="cpu", **options))
 
 

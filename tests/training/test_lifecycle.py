@@ -32,7 +32,8 @@ class Watching(EventSink):
     """Counts iterations, and stops or dies at one."""
 
     def __init__(self, stop_at: int | None = None, die_at: int | None = None) -> None:
-        self.stop_at, self.die_at, self.iterations = stop_at, die_at, []
+        self.stop_at, self.die_at = stop_at, die_at
+        self.iterations: list[int] = []
 
     def on_iteration(self, iteration):
         self.iterations.append(iteration)

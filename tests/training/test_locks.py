@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_two_processes_never_hold_the_lock_of_one_run(folder):
     assert {path.name for path in folder.root.iterdir()} <= {GUARD}  # some versions of filelock remove it
 
 
-def hold(root: Path, is_held: multiprocessing.Event) -> None:
+def hold(root: Path, is_held: Event) -> None:
     with CheckpointFolder(root, "abc").lock():
         is_held.set()
         time.sleep(600)

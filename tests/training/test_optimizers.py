@@ -16,7 +16,7 @@ GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
 START = np.random.default_rng(1).normal(size=5)
 
 
-def _after_steps(name: str, learning_rate: float = 0.01) -> np.ndarray:
+def _after_steps(name: OptimizerName, learning_rate: float = 0.01) -> np.ndarray:
     parameter = torch.nn.Parameter(torch.tensor(START))
     optimizer = build_optimizer(name, [parameter], learning_rate)
     for gradient in GRADIENTS:
@@ -154,7 +154,7 @@ def test_cayley_step_always_descends():
     assert all(lowered)
 
 
-def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[torch.Tensor]:
+def _trained(name: OptimizerName, capturable: bool, reload_at: int | None = None) -> list[torch.Tensor]:
     """Thirty steps of three parameters, with another learning rate for the last ten."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(33, 33)] if name.startswith("cayley") else [(37,), (7, 11), (1,)]
@@ -181,7 +181,7 @@ def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[
 IN_C = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]
 
 
-def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def _two_groups(name: OptimizerName, in_torch: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """Forty steps of five parameters in two groups; gradients vanish, are missing, or have other strides."""
     generator = torch.Generator().manual_seed(0)
     shapes = (170,), (33, 7), (1,), (4, 16), (2, 3, 5)
@@ -202,8 +202,8 @@ def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -
 @pytest.mark.parametrize("name", IN_C)
 def test_steps_in_c_have_the_numbers_of_torch(name, monkeypatch):
     calls = []
-    step = optimiser.Weights.step
-    monkeypatch.setattr(optimiser.Weights, "step", lambda *arguments: calls.append(step(*arguments)))
+    step = optimiser.SteppedWeights.step
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", lambda *arguments: calls.append(step(*arguments)))
     expected, actual = _two_groups(name, in_torch=True), _two_groups(name, in_torch=False)
     assert len(calls) > 30
     assert all(map(torch.equal, actual, expected))
@@ -217,7 +217,7 @@ def test_many_weights_are_stepped_by_several_threads(monkeypatch):
         for few in (1, 1 << 20):
             monkeypatch.setattr(optimiser, "_FEW", few)
             weight, gradient = torch.full((1001,), 3e-39), torch.linspace(-1e-37, 1e-37, 1001)
-            optimiser.Weights([(weight, None, None)] * 2).step([gradient] * 2, {"scale": 0.01})
+            optimiser.SteppedWeights([(weight, None, None)] * 2).step([gradient] * 2, {"scale": 0.01})
             results.append(weight)
         torch.set_flush_denormal(False)
         assert torch.equal(*results)
@@ -225,7 +225,7 @@ def test_many_weights_are_stepped_by_several_threads(monkeypatch):
 
 
 def test_steps_in_float64_and_of_tensors_with_other_strides_stay_in_torch(monkeypatch):
-    monkeypatch.setattr(optimiser.Weights, "step", None)
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", None)
     _two_groups("rmsprop_tf1", in_torch=False, dtype=torch.float64)
     parameter = torch.nn.Parameter(torch.randn(4, 3).T)
     optimizer = build_optimizer("sgd", [parameter], 1.0)

@@ -19,7 +19,7 @@ from orthobench.store.merge import merge
 from orthobench.training.checkpoint import NEWEST, PREVIOUS
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
-from orthobench.training.state import kernels
+from orthobench.training.state import kernel_facts
 
 
 @pytest.fixture
@@ -65,17 +65,17 @@ def test_run_from_a_gpu_goes_on_with_a_warning(config, tmp_path, caplog, monkeyp
 @pytest.mark.parametrize("name", ["torch", "cpu_capability", "kernel_code"])
 def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
-    now = kernels() | {name: "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    now = kernel_facts() | {name: "other"}
+    monkeypatch.setattr("orthobench.training.resume.kernel_facts", lambda: now)
     train_in(tmp_path, config)
     (message,) = caplog.messages
-    assert f"resumes on other kernels ({name} {kernels()[name]} before, other now)" in message
+    assert f"resumes on other kernels ({name} {kernel_facts()[name]} before, other now)" in message
 
 
 def test_changed_kernel_code_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6, backend="reference")
-    now = kernels() | {"kernel_code": "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    now = kernel_facts() | {"kernel_code": "other"}
+    monkeypatch.setattr("orthobench.training.resume.kernel_facts", lambda: now)
     train_in(tmp_path, config)
     assert caplog.messages == []
 

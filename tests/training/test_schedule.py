@@ -14,7 +14,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.task import TrainingSettings
-from orthobench.tasks.adding import Adding
+from orthobench.tasks.adding import Adding, AddingSettings
 from orthobench.training.optimizers import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
@@ -100,6 +100,7 @@ def test_neutral_values_do_not_change_the_key(tiny):
 
 def make(model: str, settings: dict[str, str]) -> Trainer:
     config = resolve(Catalog(), "adding", model, settings)
+    assert isinstance(config.task_settings, AddingSettings)
     return Trainer(config, Adding(config.task_settings, 0, CPU), CPU)
 
 

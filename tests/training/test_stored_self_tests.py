@@ -12,8 +12,8 @@ from orthobench.cli import app
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, operation
-from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.verdicts import Verdict
+from orthobench.recurrence.cuda import self_test_verdicts
+from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.lifecycle import train
@@ -29,11 +29,11 @@ def fake_verdict(monkeypatch):
     run = operation.run
 
     def recorded(call):
-        verdict = Verdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
+        verdict = SelfTestVerdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
         backends.record_self_test(FORM, verdict)
         return run(call)
 
-    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
+    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: MACHINE)
     monkeypatch.setattr(operation, "run", recorded)
     yield reasons.append
     backends.forget_used()

@@ -7,7 +7,7 @@ import torch
 from orthobench.plugins import Catalog
 from orthobench.recurrence import workspace
 from orthobench.spec.resolve import resolve
-from orthobench.tasks.adding import Adding
+from orthobench.tasks.adding import Adding, AddingSettings
 from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
@@ -16,6 +16,7 @@ CPU = torch.device("cpu")
 
 def trainer(model: str, tiny: dict[str, str], **settings: str) -> Trainer:
     config = resolve(Catalog(), "adding", model, {**tiny, **settings})
+    assert isinstance(config.task_settings, AddingSettings)
     return Trainer(config, Adding(config.task_settings, 0, CPU), CPU)
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save
 import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.spec.resolve import RunSpec
-from orthobench.weights.files import FACTS, decode
+from orthobench.weights.weights_files import FACTS, decode
 
 MUTATIONS = 400
 

@@ -16,12 +16,12 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.store import WeightsRow
 from orthobench.system.location import Location
 from orthobench.training.events import EventSink
-from orthobench.weights.files import decode
+from orthobench.weights.weights_files import decode
 
 
 def run(folder: Path, tiny, **options):
-    options = ob.RunOptions(device="cpu", **options)
-    return ob.run("adding", "scornn", db=str(folder / "r.db"), settings=tiny, options=options)
+    given = ob.RunOptions(device="cpu", **options)
+    return ob.run("adding", "scornn", db=str(folder / "r.db"), settings=tiny, options=given)
 
 
 def records(folder: Path, key: str | None = None):

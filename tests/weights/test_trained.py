@@ -20,7 +20,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.training.recording import WeightsKeeper
-from orthobench.weights.files import decode, encode
+from orthobench.weights.weights_files import decode, encode
 
 MODELS = sorted(Catalog().names("model"))
 KEEPING = ob.RunOptions(device="cpu", keep_weights="both")

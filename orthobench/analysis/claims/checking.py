@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Comparing, ModelClaim
+from orthobench.analysis.claims.claim_results import ClaimResult
 from orthobench.analysis.claims.over_setting import OverSetting
-from orthobench.analysis.claims.reading import Kind, read_claims
-from orthobench.analysis.claims.record import Claim, Comparing, ModelClaim, Verdict
-from orthobench.analysis.claims.results import ClaimResult
+from orthobench.analysis.claims.reading import ClaimKind, read_claims
 from orthobench.analysis.claims.trajectories import PanelClaim
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.dynamics import COMPUTATIONS
@@ -101,7 +101,7 @@ def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> lis
     return [_check_panel(claim, trajectories) for claim in read_claims(artifact)]
 
 
-def _check_panel(claim: Kind, trajectories: Mapping[str, np.ndarray]) -> ClaimResult:
+def _check_panel(claim: ClaimKind, trajectories: Mapping[str, np.ndarray]) -> ClaimResult:
     if not isinstance(claim, PanelClaim):
         return undecided(claim, "needs runs, but the figure is computed")
     if claim.panel not in trajectories:
@@ -124,7 +124,7 @@ def undecided(claim: Claim, reason: str) -> ClaimResult:
     return ClaimResult(claim, None, reason)
 
 
-def _check(claim: Kind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
+def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     if isinstance(claim, PanelClaim):
         return undecided(claim, f"has no panel {claim.panel}")
     about, others = select_subjects(claim, subjects)
@@ -156,7 +156,7 @@ def _setting(subject: ClaimSubject, name: str) -> float:
     return float(subject.settings[name])
 
 
-def _reason(own: Sequence[VariantData], verdicts: Sequence[Verdict]) -> str:
+def _reason(own: Sequence[VariantData], verdicts: Sequence[ClaimVerdict]) -> str:
     """Return what decides a claim; if there are several variants, each with its own share of seeds."""
     if len(verdicts) == 1:
         return verdicts[0][1]
@@ -193,6 +193,7 @@ def _labelled(subject: ClaimSubject, with_length: bool) -> VariantData:
 def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence[ClaimSubject]) -> str:
     """Return a text that identifies the check and its models and settings, so that repetitions are recognised."""
     check = claim.model_dump(exclude=SUBJECTS)
+    # Sorted, because two papers may list the same models in another order.
     return json.dumps([check, *(sorted(subject.identity for subject in part) for part in (about, others))])
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from orthobench.analysis.claims.curves import AT_BASELINE, DROP, CurveClaim, first_below
-from orthobench.analysis.claims.record import Comparing, Verdict, compare, decide, in_words, listed
+from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, decide, in_words, listed_values, shares_of_seeds
+from orthobench.analysis.claims.curve_shapes import AT_BASELINE, DROP, CurveClaim, first_below
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.paper_tables import TIMES, values
 from orthobench.analysis.statistics import lower, share_of_pairs
@@ -51,7 +51,7 @@ class First(CurveComparison):
     check: Literal["first"] = "first"
     departing: bool = Field(False, description="compare only the first part of the drop, measured down to 0")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         return _in_order(self, variant, others, "earlier", _earlier, self.departing)
 
 
@@ -60,7 +60,7 @@ class Later(CurveComparison):
 
     check: Literal["later"] = "later"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         return _in_order(self, variant, others, "later", _later)
 
 
@@ -71,7 +71,7 @@ def _in_order(
     order: str,
     score: Callable[[Sequence[float], Sequence[float]], float],
     departing: bool = False,
-) -> Verdict:
+) -> ClaimVerdict:
     """Compare the iterations at which curves reach the levels of the way down.
 
     Args:
@@ -82,11 +82,11 @@ def _in_order(
     parts, low = (DEPARTURE, 0.0) if departing else (DROP, _lowest_end(claim, everyone))
     own, *rivals = (claim.falls(each, parts, low) for each in everyone)
     if low > MOVED:
-        share, _ = compare(others, own, rivals, lambda first, other: 0.0)
+        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: 0.0)
         return share, f"no curve drops: the lowest ends at {low:.2g} of the baseline"
-    share, each = compare(others, own, rivals, score)
+    share, each = shares_of_seeds(others, own, rivals, score)
     verb = "leaves the baseline" if departing else "falls"
-    moments = listed(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
+    moments = listed_values(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
     return share, f"{moments}: {order} in {each}"
 
 
@@ -117,7 +117,7 @@ class Slower(CurveComparison):
 
     check: Literal["slower"] = "slower"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (list(self.drops(each)) for each in everyone)
 
@@ -126,8 +126,8 @@ class Slower(CurveComparison):
                 return 0.0
             return None if other is None else lower(other, first)
 
-        share, each = compare(others, own, rivals, longer)
-        return share, f"{listed(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
+        share, each = shares_of_seeds(others, own, rivals, longer)
+        return share, f"{listed_values(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
 
 
 def _durations(drops: Sequence[float | None]) -> str:
@@ -146,16 +146,16 @@ class Rougher(CurveComparison):
 
     check: Literal["rougher"] = "rougher"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (list(self._rises(each)) for each in everyone)
 
         def rougher(first: float | None, other: float | None) -> float:
             return 0.0 if first is None or other is None else lower(other, first)
 
-        share, each = compare(others, own, rivals, rougher)
+        share, each = shares_of_seeds(others, own, rivals, rougher)
         numbers = [[rises for rises in seeds if rises is not None] for seeds in (own, *rivals)]
-        return share, f"all rises together, in baselines: {listed(everyone, numbers, in_words)}: more in {each}"
+        return share, f"all rises together, in baselines: {listed_values(everyone, numbers, in_words)}: more in {each}"
 
     def _rises(self, variant: VariantData) -> list[float | None]:
         """Return the sum of each run's rises since it first reached the baseline; None for a run without a drop."""
@@ -174,11 +174,11 @@ class Best(CurveComparison):
 
     check: Literal["best"] = "best"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = compare(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: better in {each}"
+        share, each = shares_of_seeds(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
+        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: better in {each}"
 
 
 class Worst(CurveComparison):
@@ -186,7 +186,7 @@ class Worst(CurveComparison):
 
     check: Literal["worst"] = "worst"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
 
@@ -198,7 +198,7 @@ class Worst(CurveComparison):
             share_of_pairs(own, rival, partial(worse, limit)) for rival, limit in zip(rivals, limits, strict=True)
         ]
         share, each = decide(others, shares)
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: worse in {each}"
+        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: worse in {each}"
 
 
 class Similar(CurveComparison):
@@ -207,11 +207,14 @@ class Similar(CurveComparison):
     check: Literal["similar"] = "similar"
     difference: float = Field(ge=0, description="the largest difference, in the unit of the metric")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = compare(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}"
+        share, each = shares_of_seeds(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
+        return (
+            share,
+            f"{listed_values(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}",
+        )
 
 
 class Ratio(CurveComparison):
@@ -220,9 +223,9 @@ class Ratio(CurveComparison):
     check: Literal["ratio"] = "ratio"
     ratio: float = Field(gt=0, description="of the other's value to the claim's own")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         own, *rivals = (self.results(each) for each in (variant, *others))
-        share, each = compare(
+        share, each = shares_of_seeds(
             others, own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
         )
         text = "; ".join(
@@ -239,7 +242,7 @@ class FailsOnlyHere(CurveComparison):
     check: Literal["fails_only_here"] = "fails_only_here"
     share: float = Field(ge=0, description="the best result that is a failure, as a share of the baseline")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         sign = self.sign(variant)
         limit, here = self.share * self.baseline(variant), self.results(variant)
         elsewhere = [(self.far_better(other), self.results(other)) for other in others]

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.record import ModelClaim, Verdict, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 
@@ -59,7 +59,7 @@ class Remembers(VectorClaim):
     share: float = Field(ge=0, description="the lowest share that is left at the far end")
     at_start: bool = Field(False, description="look at the vector before training, not after it")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part >= self.share for part in left)
         return share, f"a factor of {_range(left)} remains over the sequence; at least {self.share:g}"
@@ -72,7 +72,7 @@ class Forgets(VectorClaim):
     share: float = Field(ge=0, description="the highest share that is left at the far end")
     at_start: bool = Field(False, description="look at the vector before training, not after it")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part <= self.share for part in left)
         return share, f"a factor of {_range(left)} remains over the sequence; at most {self.share:g}"
@@ -84,7 +84,7 @@ class DecaysTo(VectorClaim):
     check: Literal["decays_to"] = "decays_to"
     share: float = Field(gt=0, description="the share that is left at the far end")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         return _near(self.share, self.left(variant), "remains over the sequence")
 
 
@@ -94,13 +94,13 @@ class FadesTo(VectorClaim):
     check: Literal["fades_to"] = "fades_to"
     share: float = Field(gt=0, description="the norm after training, as a share of the one before")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         ends = [[float(vector[-1]) for vector in self.vectors(variant, at_start)] for at_start in (True, False)]
         left = [after / before if before else math.nan for before, after in zip(*ends, strict=True)]
         return _near(self.share, left, "of the start's norm remains at the last step")
 
 
-def _near(printed: float, left: list[float], words: str) -> Verdict:
+def _near(printed: float, left: list[float], words: str) -> ClaimVerdict:
     """Compare the shares that are left with the published one."""
     low, high = printed / HALF_ORDER, printed * HALF_ORDER
     share = share_of_seeds(low <= part <= high for part in left)
@@ -115,7 +115,7 @@ class ForgetsMore(VectorClaim):
 
     check: Literal["forgets_more"] = "forgets_more"
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         before, after = ([_reach(norms) for norms in self.vectors(variant, at_start)] for at_start in (True, False))
         share = share_of_seeds(late < early for early, late in zip(before, after, strict=True))
         at_first, at_last = (in_words(steps, "d") for steps in (before, after))
@@ -134,7 +134,7 @@ class StandsOut(VectorClaim):
     check: Literal["stands_out"] = "stands_out"
     ratio: float = Field(ge=0, description="the lowest ratio of the largest mean to the median one")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         ratios = [_largest_column(vector) for vector in self.vectors(variant)]
         text = f"the largest input's gradient is {_range(ratios)} times the median's; at least {self.ratio:g}"
         return share_of_seeds(ratio >= self.ratio for ratio in ratios), text
@@ -152,7 +152,7 @@ class NearOne(VectorClaim):
     check: Literal["near_one"] = "near_one"
     distance: float = Field(ge=0, description="the largest distance of an element from 1")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         farthest = [float(abs(vector - 1).max()) for vector in self.vectors(variant)]
         share = share_of_seeds(distance <= self.distance for distance in farthest)
         return share, f"at most {_range(farthest)} from 1, over all steps; limit {self.distance:g}"

@@ -9,7 +9,14 @@ from typing import Literal, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.record import Comparing, ModelClaim, Verdict, compare, in_words, listed
+from orthobench.analysis.claims.claim import (
+    ClaimVerdict,
+    Comparing,
+    ModelClaim,
+    in_words,
+    listed_values,
+    shares_of_seeds,
+)
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.horizons import Horizon, horizons
 from orthobench.analysis.statistics import lower, share_of_seeds
@@ -41,7 +48,7 @@ class HoldsLengths(ModelClaim):
             raise ValueError("lost_from should be greater than up_to")
         return self
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check the scores; the claim does not hold for a run that was not tested up to these lengths."""
         scores = _scores(variant)
         lows = [self._lowest(score) for score in scores]
@@ -64,11 +71,11 @@ class ReachesFarther(Comparing):
 
     check: Literal["reaches_farther"] = "reaches_farther"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
-        share, _ = compare(others, own, rivals, lambda first, other: lower(other, first))
-        return share, f"first length with less than half of the score: {listed(everyone, reaches, _range)}"
+        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: lower(other, first))
+        return share, f"first length with less than half of the score: {listed_values(everyone, reaches, _range)}"
 
 
 class Tracks(ModelClaim):
@@ -84,7 +91,7 @@ class Tracks(ModelClaim):
     def named(self) -> str:
         return "the probe error_control"
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check the measured horizon; a length beyond the longest test is not reached, nor one by which it is lost."""
         found = horizons(variant)
         reached = _range([each.measured for each in found], "beyond the longest test")
@@ -107,7 +114,7 @@ class PredictsHorizon(ModelClaim):
     def named(self) -> str:
         return "the probe error_control"
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check both horizons; beyond the longest test, they count as equal to it."""
         found = horizons(variant)
         ratios = [each.shown(each.predicted) / each.shown(each.measured) for each in found]

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.curves import CurveClaim
-from orthobench.analysis.claims.record import Verdict, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, in_words
+from orthobench.analysis.claims.curve_shapes import CurveClaim
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 
@@ -25,7 +25,7 @@ class OverSetting(CurveClaim):
 
     over: str = Field(min_length=1, description="the setting in which its experiments differ, a number")
 
-    def judge(self, by_setting: BySetting) -> Verdict:
+    def judge(self, by_setting: BySetting) -> ClaimVerdict:
         """Check the claim on each seed that all variants have."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class ImprovesWith(OverSetting):
     check: Literal["improves_with"] = "improves_with"
     correlation: float = Field(ge=-1, le=1, description="the highest rank correlation (Spearman) of end and setting")
 
-    def judge(self, by_setting: BySetting) -> Verdict:
+    def judge(self, by_setting: BySetting) -> ClaimVerdict:
         from scipy.stats import spearmanr
 
         seeds = self.ends_of_seeds(by_setting)
@@ -70,7 +70,7 @@ class NearBest(OverSetting):
     check: Literal["near_best"] = "near_best"
     share: float = Field(ge=0, le=1, description="the lowest share of the variants")
 
-    def judge(self, by_setting: BySetting) -> Verdict:
+    def judge(self, by_setting: BySetting) -> ClaimVerdict:
         near, lows = [], []
         for pairs in self.ends_of_seeds(by_setting):
             least = min(end for _, end in pairs)

@@ -7,21 +7,20 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from orthobench.analysis.claims import comparisons, curves, gradients, lengths, over_setting, trajectories
-from orthobench.analysis.claims.record import Claim
+from orthobench.analysis.claims import comparisons, curve_shapes, gradients, lengths, over_setting, trajectories
+from orthobench.analysis.claims.claim import Claim
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Study
 
 # fmt: off
-Kind = Annotated[
-    curves.EndsBelow | curves.EndsBetween | curves.SettlesAbove | curves.Starts | curves.Waits | curves.Bypasses
-    | curves.DropsWithin | curves.Smooth | curves.Returns | curves.Late | curves.Grows | curves.StaysBelow
-    | curves.StaysAbove
-    | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher | comparisons.Best
-    | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
-    | over_setting.ImprovesWith | over_setting.NearBest
-    | gradients.Remembers | gradients.Forgets | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore
-    | gradients.StandsOut | gradients.NearOne
+ClaimKind = Annotated[
+    curve_shapes.EndsBelow | curve_shapes.EndsBetween | curve_shapes.SettlesAbove | curve_shapes.Starts
+    | curve_shapes.Waits | curve_shapes.Bypasses | curve_shapes.DropsWithin | curve_shapes.Smooth
+    | curve_shapes.Returns | curve_shapes.Late | curve_shapes.Grows | curve_shapes.StaysBelow
+    | curve_shapes.StaysAbove | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher
+    | comparisons.Best | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
+    | over_setting.ImprovesWith | over_setting.NearBest | gradients.Remembers | gradients.Forgets
+    | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore | gradients.StandsOut | gradients.NearOne
     | lengths.HoldsLengths | lengths.ReachesFarther | lengths.Tracks | lengths.PredictsHorizon
     | trajectories.EndsAtDistance | trajectories.FixedPoints,
     Field(discriminator="check"),
@@ -29,12 +28,12 @@ Kind = Annotated[
 # fmt: on
 """All kinds of claims; a new class is added here."""
 
-_ADAPTER: TypeAdapter[Kind] = TypeAdapter(Kind)
-KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for kind in get_args(get_args(Kind)[0])}
+_ADAPTER: TypeAdapter[ClaimKind] = TypeAdapter(ClaimKind)
+KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for kind in get_args(get_args(ClaimKind)[0])}
 """All kinds of claims by the value of `check` that names them."""
 
 
-def read_claims(artifact: Artifact | Study) -> list[Kind]:
+def read_claims(artifact: Artifact | Study) -> list[ClaimKind]:
     """Return the claims of a table or figure, or of this project about a study.
 
     Raises:
@@ -43,7 +42,7 @@ def read_claims(artifact: Artifact | Study) -> list[Kind]:
     return [_read(table, artifact.name) for table in artifact.claims]
 
 
-def _read(table: Mapping[str, Any], artifact: str) -> Kind:
+def _read(table: Mapping[str, Any], artifact: str) -> ClaimKind:
     try:
         return _ADAPTER.validate_python(table)
     except ValidationError as error:

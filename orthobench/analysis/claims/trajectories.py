@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.record import Claim, Verdict, in_words
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, in_words
 from orthobench.analysis.statistics import share_of_seeds
 
 
@@ -18,7 +18,7 @@ class PanelClaim(Claim):
 
     panel: str = Field(min_length=1, description="the panel that it is about")
 
-    def judge(self, trajectories: np.ndarray) -> Verdict:
+    def judge(self, trajectories: np.ndarray) -> ClaimVerdict:
         """Check the claim on trajectories `[starts, steps + 1, 2]`. There are no seeds, so the share is 0 or 1."""
         raise NotImplementedError
 
@@ -36,7 +36,7 @@ class EndsAtDistance(PanelClaim):
             raise ValueError("give at_least, at_most or both")
         return self
 
-    def judge(self, trajectories: np.ndarray) -> Verdict:
+    def judge(self, trajectories: np.ndarray) -> ClaimVerdict:
         norms = np.linalg.norm(trajectories, axis=-1)
         ratios = norms[:, -1] / norms[:, 0]
         least, most = float(ratios.min()), float(ratios.max())
@@ -52,7 +52,7 @@ class FixedPoints(PanelClaim):
     check: Literal["fixed_points"] = "fixed_points"
     points: int = Field(ge=1, description="the number of points")
 
-    def judge(self, trajectories: np.ndarray) -> Verdict:
+    def judge(self, trajectories: np.ndarray) -> ClaimVerdict:
         moving = float(np.linalg.norm(trajectories[:, -1] - trajectories[:, -2], axis=-1).max())
         ends = len(np.unique(trajectories[:, -1].round(3), axis=0))
         share = share_of_seeds([moving < 1e-6 and ends == self.points])

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.signal import cheby2, lfilter, sosfilt
 
-from orthobench.data.speech.files import RATE, Samples, read
-from orthobench.data.speech.spectra import Features, rebuild, stft
+from orthobench.data.speech.audio_files import RATE, Samples, read_audio
+from orthobench.data.speech.spectra import Features, reconstruct, stft
 from orthobench.errors import one_line
 from orthobench.system.cores import cores
 from orthobench.system.spawn import Spawning
@@ -189,7 +189,7 @@ def quality_of_predictions(
     If a measure fails for a file, or its process dies, it is nan for this file only, and a warning counts such files.
 
     Args:
-        predictions: the argument `predicted` of `rebuild`, for each file.
+        predictions: the argument `predicted` of `reconstruct`, for each file.
         report: called after each file with the number of finished files and the number of all files.
     """
     measurements: list[dict[str, float | str]] = []
@@ -252,7 +252,7 @@ class _Isolated:
 
 
 def _value_of_prediction(name: str, file: Path, predicted: Features) -> float:
-    estimate, reference = rebuild(predicted, stft(read(file)))
+    estimate, reference = reconstruct(predicted, stft(read_audio(file)))
     return MEASURES[name](reference, estimate)
 
 

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from orthobench.data.speech.files import Samples, in_16_bits
+from orthobench.data.speech.audio_files import Samples, in_16_bits
 
 FRAME, HOP = 256, 128
 BINS = FRAME // 2 + 1
@@ -62,7 +62,7 @@ def log_magnitude(spectrum: Spectrum) -> Features:
     return features
 
 
-def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
+def reconstruct(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
     """Reconstruct speech from predicted magnitudes and the true phase; return it with its reference, both in 16 bits.
 
     Args:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Inputs, Projection, Result
-from orthobench.recurrence.comparison import distance, evaluate, normal
 from orthobench.recurrence.cpu import native as cpu
+from orthobench.recurrence.kernel_case import distance, evaluate, normal
 from orthobench.recurrence.operation import Operation
 
 STEPS, BATCH, FEATURES = 3, 17, 38  # a full tile of rows and a panel of columns, each with a remainder

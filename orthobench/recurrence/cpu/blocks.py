@@ -30,9 +30,9 @@ def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
     steps, batch, width = states.shape
     kernel = call_c.bind(function, steps=steps, batch=batch, width=width, **arguments)
     blocks = batch * -(-width // call_c.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
-    with timing.part(timing.FORWARD if function.endswith("_forward") else timing.BACKWARD):
-        threads.run_all([partial(kernel, *part) for part in parts])
+    ranges = threads.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
+    with timing.timed(timing.FORWARD if function.endswith("_forward") else timing.BACKWARD):
+        threads.run_all([partial(kernel, *each) for each in ranges])
 
 
 def record_norms(tape: Tape, gradients: Sequence[Tensor | None]) -> None:

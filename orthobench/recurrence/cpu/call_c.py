@@ -1,4 +1,4 @@
-"""Call the C library: tensors as pointers, the rows of a batch in parts, the loops of `dense.h`.
+"""Call the C library: tensors as pointers, the rows of a batch in ranges, the loops of `dense.h`.
 
 No result depends on the number of threads.
 """
@@ -21,8 +21,8 @@ SMALL = 2_000_000  # multiplications; below, starting a thread costs more than i
 CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 
-_PART = 1 << 15  # numbers; with fewer in a part of the rows of a pass, starting the part costs more than it saves
-_MOST_PARTS = 8  # parts of the rows of a pass
+_NUMBERS_PER_RANGE = 1 << 15  # in the rows of a pass; with fewer, starting a range costs more than it saves
+_MOST_RANGES = 8  # of the rows of a pass
 _NUMBERS = frozenset({int, float, bool, type(None)})  # the types of most arguments that are no tensor
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
@@ -57,6 +57,7 @@ def serves(layout: str, *tensors: Tensor | None) -> bool:
 
 
 @functools.lru_cache(maxsize=1000)
+# Cached, because a training step asks for the same shapes each time.
 def _fits(layout: str, *shapes: tuple[int, ...] | None) -> bool:
     """Return whether tensors of these shapes, or None, have the layout; see `serves`."""
     sizes: dict[str, Any] = {}
@@ -169,27 +170,27 @@ def run_rows(
 ) -> dict[str, Tensor]:
     """Run a pass over rows, split over the threads, and return its sums over all rows by name.
 
-    The rows are divided into parts with sums of their own, which depend only on the sizes.
+    The rows are divided into ranges with sums of their own, which depend only on the sizes.
 
     Args:
         function: its name in C, for `bind`.
         rows: the number of rows.
-        width: the numbers in a row, which decide how many parts pay off.
+        width: the numbers in a row, which decide how many ranges pay off.
         sums: the shapes of the sums; each has its memory twice, see row_sums.h.
         arguments: its other numbers and contiguous tensors.
     """
-    parts = threads.ranges(rows, min(_MOST_PARTS, max(1, rows * width // _PART)))
+    ranges = threads.ranges(rows, min(_MOST_RANGES, max(1, rows * width // _NUMBERS_PER_RANGE)))
     memory = {
-        name: torch.zeros(len(parts), 2, *shape, dtype=torch.float32, device="cpu")
+        name: torch.zeros(len(ranges), 2, *shape, dtype=torch.float32, device="cpu")
         for name, shape in (sums or {}).items()
     }
     kernel = bind(function, **arguments)
     tasks = [
-        functools.partial(kernel, *part, **{name: each[index] for name, each in memory.items()})
-        for index, part in enumerate(parts)
+        functools.partial(kernel, *each_range, **{name: each[index] for name, each in memory.items()})
+        for index, each_range in enumerate(ranges)
     ]
     threads.run_all(tasks)
-    return {name: each[0, 0] if len(parts) == 1 else total(each[:, 0].contiguous()) for name, each in memory.items()}
+    return {name: each[0, 0] if len(ranges) == 1 else total(each[:, 0].contiguous()) for name, each in memory.items()}
 
 
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,12 +234,12 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
         if groups and 4 * fields["dweights"].numel() > _SUMS:
             rows //= 2
         count *= max(1, batch // (count * rows))
-    parts = ranges_of_groups(batch, groups, count) if groups else threads.ranges(batch, count)
-    run_parts(function, parts, **fields)
+    ranges = ranges_of_groups(batch, groups, count) if groups else threads.ranges(batch, count)
+    run_ranges(function, ranges, **fields)
 
 
-def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any) -> None:
-    """Run one direction of an operation on each part [first, last) of its rows or units, on torch's number of threads.
+def run_ranges(function: str, ranges: Sequence[tuple[int, int]], /, **fields: Any) -> None:
+    """Run one direction of an operation on each range [first, last) of its rows or units, on torch's number of threads.
 
     Args:
         function: its name in C, which ends in `_forward` or `_backward`.
@@ -256,12 +257,13 @@ def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any)
 
     name = timing.FORWARD if function.endswith("_forward") else timing.BACKWARD
     share = timing.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
-    with timing.part(name) if times is None else timing.divided(name, *share):
-        threads.run_all([functools.partial(run, *part) for part in parts])
+    with timing.timed(name) if times is None else timing.timed_in_two(name, *share):
+        threads.run_all([functools.partial(run, *each_range) for each_range in ranges])
 
 
 def row_groups(batch: int) -> int:
     """Return the number of groups of batch rows whose weight gradients are summed separately, a power of 2 up to 8."""
+    # From the batch alone, because the order of a sum must not depend on the number of threads.
     return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
 
 
@@ -272,7 +274,8 @@ def ranges_of_groups(batch: int, groups: int, count: int) -> list[tuple[int, int
 
 def total(per_row: Tensor) -> Tensor:
     """Return the sum over the batch of `[B, n]`, always in the same order."""
+    # Not `torch.sum`, because it divides a long sum among its threads, which changes the rounding.
     total = per_row.new_empty(per_row.shape[1:])
     size = total.numel()
-    kernels().add_parts(per_row.shape[0], 1, size, size, pointer(per_row), pointer(total))
+    kernels().add_partial_sums(per_row.shape[0], 1, size, size, pointer(per_row), pointer(total))
     return total

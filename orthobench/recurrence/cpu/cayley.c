@@ -11,6 +11,7 @@ void shifted_skew(int64_t n, const float *upper, double *out) {
         out[i * n + i] = 1;
         for (int64_t j = i + 1; j < n; j++, upper++) {
             out[i * n + j] = *upper;
+            /* A difference as in torch, because the negative of 0 would be -0. */
             out[j * n + i] = 0.0f - *upper;
         }
     }

@@ -39,7 +39,7 @@ def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
     library.pack_scaled(n, pointer(gradient, strided=True), *gradient.stride(), pointer(signs), packed_g)
     library.pack(packed_m, left, n, n, 1, n, 1)
     arguments = n, left, packed_g, packed_m, between, v
-    parts = threads.ranges(n, torch.get_num_threads() if n**3 > SMALL else 1)
-    threads.run_all([functools.partial(library.two_products, *part, *arguments) for part in parts])
+    ranges = threads.ranges(n, torch.get_num_threads() if n**3 > SMALL else 1)
+    threads.run_all([functools.partial(library.two_products, *each, *arguments) for each in ranges])
     library.skew_entries(n, v, pointer(upper))
     return upper

@@ -229,7 +229,7 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tensor | None]:
     """Return dL/dV, which is `weight` if the loop has computed it, and dL/dv, from dL/dy `[T, B, p]`."""
-    with timing.part(timing.READOUT):
+    with timing.timed(timing.READOUT):
         constant, n = dy.new_ones(*dy.shape[:2], 1), h.shape[-1]
         if weight is not None:
             sums = matrix_products.outer_sums(dy, constant, None)
@@ -257,5 +257,5 @@ def _row_sums(h0: Tensor) -> Tensor:
 
 def _outer_sums(*arguments: Any) -> Tensor:
     """Return dL/d[W, U]; see `native.outer_sums`."""
-    with timing.part(timing.WEIGHT_GRADIENT):
+    with timing.timed(timing.WEIGHT_GRADIENT):
         return matrix_products.outer_sums(*arguments)

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu import c_sources
 from orthobench.recurrence.cpu.signatures import signature
 
 INSTRUCTIONS = "ORTHOBENCH_MARCH"
@@ -38,7 +38,7 @@ class Library(ctypes.CDLL):
     def digest(self) -> str | None:
         """The digest of the C files from which the library was built, or None for another library."""
         try:
-            text = ctypes.c_char.in_dll(self, sources.DIGEST)
+            text = ctypes.c_char.in_dll(self, c_sources.DIGEST)
         except ValueError:
             return None
         return ctypes.string_at(ctypes.addressof(text)).decode()
@@ -60,7 +60,7 @@ def load() -> Library:
     Raises:
         MissingError: it was not built, does not load, or was built from other C files.
     """
-    file = _FOLDER / sources.file_name(variant())
+    file = _FOLDER / c_sources.file_name(variant())
     if not file.exists():
         raise MissingError(f"the C kernels are not built ({file.name} is missing)")
     try:
@@ -68,7 +68,7 @@ def load() -> Library:
     except OSError as error:
         raise MissingError(f"the C kernels do not load: {error}") from error
     # Python passes structures as the C files describe them now, so another library would read memory at random.
-    if library.digest != sources.digest():
+    if library.digest != c_sources.digest():
         raise MissingError(f"the C files have changed since {file.name} was built: run `make kernels`")
     return library
 
@@ -89,7 +89,7 @@ def variant() -> str:
 def usable_variants() -> list[str]:
     """Return the names of the instruction sets that this processor has, the widest first."""
     flags = _processor_flags()
-    return [name for name, needed in sources.variants().items() if needed.keys() <= flags]
+    return [name for name, needed in c_sources.variants().items() if needed.keys() <= flags]
 
 
 def _processor_flags() -> set[str]:

@@ -42,8 +42,8 @@ def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Te
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
     arguments = count, depth, n, pointer(rows), pointer(packed), pointer(bias), pointer(out)
-    parts = threads.ranges(count, torch.get_num_threads() if count * depth * n > SMALL else 1)
-    threads.run_all([functools.partial(call_c.kernels().linear, *part, *arguments) for part in parts])
+    ranges = threads.ranges(count, torch.get_num_threads() if count * depth * n > SMALL else 1)
+    threads.run_all([functools.partial(call_c.kernels().linear, *each, *arguments) for each in ranges])
     return out
 
 
@@ -60,7 +60,7 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     """Return the sum over t and batch of dz_t^T [state_{t-1}, u_t], or without an initial state of dz_t^T state_t.
 
     dz is `[T, B, width]`, possibly with strided rows, u is `[T, B, m]`; the result is `[width, padded(n + m)]`. If a
-    sum fits the cache, the steps are divided into parts, which depend only on the sizes, and their sums are added in
+    sum fits the cache, the steps are divided into ranges, which depend only on the sizes, and their sums are added in
     order. For larger sums the columns of dz are divided among the threads, which does not change any sum.
     """
     library = call_c.kernels()
@@ -70,21 +70,22 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     by_columns = not fits_cache(width, n + m)
     segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // SMALL)))
     columns, length = threads.ranges(width, torch.get_num_threads() if by_columns else 1), padded(n + m)
-    parts = dz.new_empty(len(segments), width, length)
+    partial_sums = dz.new_empty(len(segments), width, length)
     shift = 0 if initial is None else batch
-    left, right, out = pointer(dz, strided=True), (pointer(states), pointer(initial), pointer(inputs)), pointer(parts)
+    left, out = pointer(dz, strided=True), pointer(partial_sums)
+    right = pointer(states), pointer(initial), pointer(inputs)
     assert left is not None
     assert out is not None
 
-    def run(part: int, first: int, last: int, start: int, stop: int) -> None:
-        source, target = left + 4 * start, out + 4 * (part * width + start) * length
+    def run(index: int, first: int, last: int, start: int, stop: int) -> None:
+        source, target = left + 4 * start, out + 4 * (index * width + start) * length
         sizes = first, last, shift, stop - start, n, m
         if library.weight_gradient(*sizes, source, row_length, *right, target):
             raise MemoryError("weight_gradient")
 
-    tasks = [(part, *segment, *each) for part, segment in enumerate(segments) for each in columns]
+    tasks = [(index, *segment, *each) for index, segment in enumerate(segments) for each in columns]
     threads.run_all([functools.partial(run, *task) for task in tasks])
-    return joined_sums(parts)
+    return joined_sums(partial_sums)
 
 
 def fits_cache(width: int, columns: int) -> bool:
@@ -98,20 +99,20 @@ def padded(columns: int) -> int:
     return -(-columns // lanes) * lanes
 
 
-def joined_sums(parts: Tensor, first: int = 0, count: int | None = None) -> Tensor:
-    """Return the sum of the parts' weight gradients `[parts, ..., columns]`, always in the same order.
+def joined_sums(partial_sums: Tensor, first: int = 0, count: int | None = None) -> Tensor:
+    """Return the sum of the ranges' weight gradients `[ranges, ..., columns]`, always in the same order.
 
     Args:
         first: the first column that is wanted.
         count: the number of columns; None for all.
     """
-    columns = parts.shape[-1]
+    columns = partial_sums.shape[-1]
     count = columns - first if count is None else count
-    if parts.shape[0] == 1:
-        return parts[0, ..., first : first + count].contiguous()
-    out = parts.new_empty(*parts.shape[1:-1], count)
-    address = pointer(parts)
+    if partial_sums.shape[0] == 1:
+        return partial_sums[0, ..., first : first + count].contiguous()
+    out = partial_sums.new_empty(*partial_sums.shape[1:-1], count)
+    address = pointer(partial_sums)
     assert address is not None
-    rows = parts.numel() // (parts.shape[0] * columns)
-    call_c.kernels().add_parts(parts.shape[0], rows, columns, count, address + 4 * first, pointer(out))
+    rows = partial_sums.numel() // (partial_sums.shape[0] * columns)
+    call_c.kernels().add_partial_sums(partial_sums.shape[0], rows, columns, count, address + 4 * first, pointer(out))
     return out

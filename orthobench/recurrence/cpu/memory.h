@@ -8,6 +8,7 @@
 
 /* Zeroed memory from a cache line on, or NULL; the caller frees it. */
 static inline float *zeros(int64_t floats) {
+    /* Not calloc, because its memory begins anywhere, and streaming stores need whole lines. */
     float *const memory = aligned_alloc(64, (size_t)(4 * floats + 127) / 64 * 64);
     if (memory) memset(memory, 0, (size_t)(4 * floats));
     return memory;

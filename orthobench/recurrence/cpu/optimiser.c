@@ -100,6 +100,7 @@ void descend(int64_t first, int64_t last, int64_t flush, const struct weight *we
 
 /* Whether this thread takes denormal numbers as 0. */
 int64_t flushes_denormals(void) {
+    /* Volatile, because the compiler would otherwise compute the product, in its own mode. */
     volatile float small = 1e-38f;
     return small * 0.01f == 0;
 }

@@ -16,7 +16,7 @@ from orthobench.recurrence.cpu.call_c import pointer
 _FEW = 1 << 17  # weights, likewise
 
 
-class Weights:
+class SteppedWeights:
     """Weights and the averages of their gradients, which an optimiser steps with the same rounding as torch's."""
 
     def __init__(self, tensors: Sequence[tuple[Tensor, Tensor | None, Tensor | None]]) -> None:
@@ -56,19 +56,24 @@ class Weights:
             call_c.kernels(),
             signatures.structure("rule")(**{"kept": 1, "divisor": 1, "keep": 1, **numbers}),
         )
-        parts = threads.ranges(total, torch.get_num_threads() if total > _FEW else 1)
-        flush = library.flushes_denormals() if len(parts) > 1 else 0
+        ranges = threads.ranges(total, torch.get_num_threads() if total > _FEW else 1)
+        # Passed on, because each thread has its own flag, and the harness sets that of the caller.
+        flush = library.flushes_denormals() if len(ranges) > 1 else 0
         arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)
 
         def run(function: Callable[..., None]) -> None:
-            if len(parts) == 1:
+            if len(ranges) == 1:
                 function(0, total, *arguments)
             else:
-                threads.run_all([functools.partial(function, *part, *arguments) for part in parts])
+                threads.run_all([functools.partial(function, *each, *arguments) for each in ranges])
 
         if self._averages or self._roots is not None:
             run(library.average_gradients)
         if self._roots is not None:
+            # Torch's root, because it is not always the nearest number, and the steps are
+            # to be the same as torch's bit for bit.
             (self._roots if total == self._roots.numel() else self._roots[:total]).sqrt_()
         run(library.descend)
+        # Told to autograd, because it does not see what C writes, and a graph that has saved
+        # a weight must refuse its backward pass.
         torch.autograd.graph.increment_version(self._written)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from orthobench.recurrence.cpu.sources import HEADERS, SOURCES
+from orthobench.recurrence.cpu.c_sources import HEADERS, SOURCES
 
 _NUMBERS: dict[str, Any] = {
     "int": ctypes.c_int,
@@ -23,7 +23,7 @@ _ELEMENTS = {"float": torch.float32, "double": torch.float64, "int64_t": torch.i
 
 
 @dataclass(frozen=True)
-class Value:
+class CValue:
     """A parameter of a function or a field of a structure.
 
     Attributes:
@@ -38,15 +38,15 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CSignature:
     """The result of a C function, for ctypes, and its parameters by name and in order."""
 
     result: Any
-    parameters: dict[str, Value]
+    parameters: dict[str, CValue]
 
 
 @functools.cache
-def signature(function: str) -> Signature:
+def signature(function: str) -> CSignature:
     """Return the signature of a C function.
 
     Raises:
@@ -56,17 +56,17 @@ def signature(function: str) -> Signature:
     if match is None:
         raise LookupError(f"no C file defines {function}")
     parameters = {} if match[2] == "void" else dict(_values(part)[0] for part in match[2].split(","))
-    return Signature(None if match[1] == "void" else _NUMBERS[match[1]], parameters)
+    return CSignature(None if match[1] == "void" else _NUMBERS[match[1]], parameters)
 
 
 @functools.cache
-def fields(struct: str) -> dict[str, Value]:
+def fields(struct: str) -> dict[str, CValue]:
     """Return the numbers and pointers of a C structure by name, including those of the structures in it.
 
     Raises:
         LookupError: no source defines it with types that Python can pass.
     """
-    result: dict[str, Value] = {}
+    result: dict[str, CValue] = {}
     for name, value in _members(struct).items():
         result |= fields(value.kind.__name__) if issubclass(value.kind, ctypes.Structure) else {name: value}
     return result
@@ -81,7 +81,7 @@ def structure(struct: str) -> type[ctypes.Structure]:
 
 
 @functools.cache
-def _members(struct: str) -> dict[str, Value]:
+def _members(struct: str) -> dict[str, CValue]:
     match = re.search(rf"^struct {struct} \{{(.*?)^\}};", _text(), re.M | re.S)
     if match is None:
         raise LookupError(f"no C file defines struct {struct}")
@@ -117,7 +117,7 @@ def phases(cell: str) -> tuple[Phase, ...]:
     return tuple(Phase(each["reads"], *(int(each.get(name, 0)) for name in numbers)) for each in given)
 
 
-def _values(declaration: str) -> list[tuple[str, Value]]:
+def _values(declaration: str) -> list[tuple[str, CValue]]:
     """Return the values of a declaration such as `const float *x, *u`."""
     match = re.fullmatch(r"\s*(?:const )?((?:struct )?\w+) (.*)", declaration, re.S)
     if match is None:
@@ -125,14 +125,14 @@ def _values(declaration: str) -> list[tuple[str, Value]]:
     return [_value(match[1], each.strip()) for each in match[2].split(",")]
 
 
-def _value(element: str, declarator: str) -> tuple[str, Value]:
+def _value(element: str, declarator: str) -> tuple[str, CValue]:
     name, struct = declarator.removeprefix("*"), element.removeprefix("struct ")
     if name.isidentifier() and name != declarator:
-        return name, Value(ctypes.c_void_p, _ELEMENTS.get(element), None if struct == element else struct)
+        return name, CValue(ctypes.c_void_p, _ELEMENTS.get(element), None if struct == element else struct)
     if name.isidentifier() and struct != element:
-        return name, Value(structure(struct))
+        return name, CValue(structure(struct))
     if name.isidentifier() and element in _NUMBERS:
-        return name, Value(_NUMBERS[element])
+        return name, CValue(_NUMBERS[element])
     raise LookupError(f"Python cannot pass {element} {declarator}")
 
 

@@ -247,6 +247,7 @@ INLINE vf unit_scale(const float *x, int64_t size, float epsilon) {
 /* x held in [low, high]; NaN stays. */
 INLINE vf clamp(vf x, float low, float high) {
 #if defined(__AVX512F__)
+    /* x comes second, because these instructions return the second number if one is NaN. */
     return (vf)_mm512_max_ps((__m512)splat(low), _mm512_min_ps((__m512)splat(high), (__m512)x));
 #else
     x = select_lanes(x > high, splat(high), x);
@@ -257,6 +258,7 @@ INLINE vf clamp(vf x, float low, float high) {
 /* x or `high`, whichever is less; NaN stays. */
 INLINE vf at_most(vf x, float high) {
 #if defined(__AVX512F__)
+    /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_min_ps((__m512)splat(high), (__m512)x);
 #else
     return select_lanes(x > high, splat(high), x);
@@ -266,6 +268,7 @@ INLINE vf at_most(vf x, float high) {
 /* x or `low`, whichever is more; NaN stays. */
 INLINE vf at_least(vf x, float low) {
 #if defined(__AVX512F__)
+    /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_max_ps((__m512)splat(low), (__m512)x);
 #else
     return select_lanes(x < low, splat(low), x);

@@ -118,11 +118,11 @@ int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, i
     return 0;
 }
 
-/* out [rows, count] = the first `count` columns of parts[0] + parts[1] + ..., in this order; a part is [rows, columns]. */
-void add_parts(int64_t parts, int64_t rows, int64_t columns, int64_t count, const float *from, float *out) {
+/* out [rows, count] = the first `count` columns of sums[0] + sums[1] + ..., in this order; each is [rows, columns]. */
+void add_partial_sums(int64_t sums, int64_t rows, int64_t columns, int64_t count, const float *from, float *out) {
     for (int64_t row = 0; row < rows; row++, from += columns, out += count) {
         memcpy(out, from, (size_t)count * 4);
-        for (int64_t part = 1; part < parts; part++)
-            for (int64_t i = 0; i < count; i++) out[i] += from[part * rows * columns + i];
+        for (int64_t k = 1; k < sums; k++)
+            for (int64_t i = 0; i < count; i++) out[i] += from[k * rows * columns + i];
     }
 }

@@ -68,7 +68,7 @@ def _load_compiler() -> None:
                 return
 
 
-def check(result: tuple[Any, ...]) -> Any:
+def checked_values(result: tuple[Any, ...]) -> Any:
     """Return the values of a call of the bindings.
 
     Raises:
@@ -94,19 +94,19 @@ def compile_program(program: str, capability: int) -> tuple[bytes, str]:
         RuntimeError: the program does not compile.
     """
     nvrtc = bindings().nvrtc
-    handle = check(nvrtc.nvrtcCreateProgram(program.encode(), b"persistent.cu", 0, [], []))
+    handle = checked_values(nvrtc.nvrtcCreateProgram(program.encode(), b"persistent.cu", 0, [], []))
     flags = (*_FLAGS, f"--gpu-architecture={architecture(capability)}", "--ptxas-options=-v")
     try:
         code = nvrtc.nvrtcCompileProgram(handle, len(flags), [flag.encode() for flag in flags])
-        log = bytearray(check(nvrtc.nvrtcGetProgramLogSize(handle)))
+        log = bytearray(checked_values(nvrtc.nvrtcGetProgramLogSize(handle)))
         text = bytes(log)
-        check(nvrtc.nvrtcGetProgramLog(handle, text))
+        checked_values(nvrtc.nvrtcGetProgramLog(handle, text))
         report = text.rstrip(b"\0").decode(errors="replace")
         if int(code[0]):
             reasons = [line.strip() for line in report.splitlines() if "error" in line]
             raise RuntimeError(f"NVRTC: {(reasons or [str(code[0])])[0]}")
-        cubin = bytes(check(nvrtc.nvrtcGetCUBINSize(handle)))
-        check(nvrtc.nvrtcGetCUBIN(handle, cubin))
+        cubin = bytes(checked_values(nvrtc.nvrtcGetCUBINSize(handle)))
+        checked_values(nvrtc.nvrtcGetCUBIN(handle, cubin))
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
     return cubin, report
@@ -119,7 +119,7 @@ def _headers() -> bytes:
 
 def _key(program: str, capability: int) -> str:
     modules = bindings()
-    versions = check(modules.nvrtc.nvrtcVersion()), check(modules.driver.cuDriverGetVersion())
+    versions = checked_values(modules.nvrtc.nvrtcVersion()), checked_values(modules.driver.cuDriverGetVersion())
     facts = (program, *_FLAGS[:2], str(capability), *map(str, versions))
     return hashlib.sha256("\0".join(facts).encode() + _headers()).hexdigest()[:32]
 
@@ -140,6 +140,7 @@ def machine_code(program: str, capability: int) -> bytes:
         if digest == _digest(cubin):
             return cubin
     cubin, _ = compile_program(program, capability)
+    # A name of its own, because other processes and threads may compile the same program now.
     partial = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
     try:
         partial.write_bytes(_digest(cubin) + b"\n" + cubin)
@@ -192,14 +193,16 @@ def load(program: str, name: str, device: torch.device, threads: int, shared: in
     driver = bindings().driver
     cubin = machine_code(program, capability(device))
     _use_context(device)
-    function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), name.encode()))
+    function = checked_values(driver.cuModuleGetFunction(checked_values(driver.cuModuleLoadData(cubin)), name.encode()))
     attribute = driver.CUfunction_attribute
+    # Asked for, because CUDA gives a block at most 48 KiB of shared memory by default.
     if shared > 48 * 1024:
         maximum = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        check(driver.cuFuncSetAttribute(function, maximum, shared))
+        checked_values(driver.cuFuncSetAttribute(function, maximum, shared))
     if cluster > _PORTABLE:
         allowed = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-        check(driver.cuFuncSetAttribute(function, allowed, 1))
+        checked_values(driver.cuFuncSetAttribute(function, allowed, 1))
+    # Torch's private function, because the public one creates an object at each launch.
     stream_of, index, launch_kernel = torch._C._cuda_getCurrentRawStream, device.index or 0, driver.cuLaunchKernel
     wrong_context = driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
     Pointers = ctypes.c_char_p * 1
@@ -226,17 +229,17 @@ def capability(device: torch.device) -> int:
 def _use_context(device: torch.device) -> None:
     """Make the context of the device that torch uses current in this thread."""
     driver, index = bindings().driver, device.index or 0
-    check(driver.cuInit(0))
-    current = int(check(driver.cuCtxGetCurrent()))
-    if not current or int(check(driver.cuCtxGetDevice())) != index:
-        check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(index))))
+    checked_values(driver.cuInit(0))
+    current = int(checked_values(driver.cuCtxGetCurrent()))
+    if not current or int(checked_values(driver.cuCtxGetDevice())) != index:
+        checked_values(driver.cuCtxSetCurrent(checked_values(driver.cuDevicePrimaryCtxRetain(index))))
 
 
 _PROBE = 'extern "C" __global__ void probe(int *x) { extern __shared__ int y[]; if (x) x[0] = y[0]; }\n'
 
 
 @functools.cache
-def describe(device: torch.device) -> plans.Device:
+def describe(device: torch.device) -> plans.GPU:
     """Return what plans need to know of a device.
 
     Raises:
@@ -251,23 +254,28 @@ def describe(device: torch.device) -> plans.Device:
     try:
         with torch.cuda.device(device):
             _use_context(device)
-            shared = check(driver.cuDeviceGetAttribute(maximum, device.index or 0))
+            shared = checked_values(driver.cuDeviceGetAttribute(maximum, device.index or 0))
             clusters = {1: properties.multi_processor_count}
+            # Not for older devices, because clusters exist from compute capability 9.0 on.
             if digits >= 90:
                 clusters |= _clusters(digits, shared)
     except RuntimeError as error:
         raise UnavailableError(f"the driver does not run NVRTC's code ({error})") from error
-    return plans.Device(digits, clusters, shared)
+    return plans.GPU(digits, clusters, shared)
 
 
 def _clusters(digits: int, shared: int) -> dict[int, int]:
     """Return how many clusters of each size with one block on each multiprocessor run at the same time."""
     driver = bindings().driver
-    module = check(driver.cuModuleLoadData(machine_code(_PROBE, digits)))
-    function = check(driver.cuModuleGetFunction(module, b"probe"))
+    module = checked_values(driver.cuModuleLoadData(machine_code(_PROBE, digits)))
+    function = checked_values(driver.cuModuleGetFunction(module, b"probe"))
     attribute, found = driver.CUfunction_attribute, {}
-    check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared))
-    check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    checked_values(
+        driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+    )
+    checked_values(
+        driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+    )
     for size in plans.CLUSTERS[1:]:
         dimension = driver.CUlaunchAttribute()
         dimension.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION

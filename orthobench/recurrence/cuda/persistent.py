@@ -23,7 +23,7 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _PACKED = struct.Struct("20P2i3f4x")  # the structure Arguments of `cell.cuh`
 _ABSENT = (None,) * 4
-Tensors = Sequence[Tensor | None]
+OptionalTensors = Sequence[Tensor | None]
 
 
 @functools.cache
@@ -54,11 +54,11 @@ class Loaded:
         second: Tensor | None = None,
         saved: Tensor | None = None,
         constants: Sequence[float] = (),
-        vectors: Tensors = (),
-        start: Tensors = (),
-        end: Tensors = (),
-        sums: Tensors = (),
-        trace: Tensors = (),
+        vectors: OptionalTensors = (),
+        start: OptionalTensors = (),
+        end: OptionalTensors = (),
+        sums: OptionalTensors = (),
+        trace: OptionalTensors = (),
     ) -> None:
         """Launch it; `cell.cuh` describes the arguments. All tensors are contiguous and in float32."""
         tensors = (
@@ -214,7 +214,7 @@ class PersistentKernel(CompiledKernel):
         return (h, *final), (inputs, h if saved is None else saved)
 
     @classmethod
-    def vector_tensors(cls, parameters: Mapping[str, Any]) -> Tensors:
+    def vector_tensors(cls, parameters: Mapping[str, Any]) -> OptionalTensors:
         """Return the vectors of the cell `[n]`, or None for those that are absent."""
         return [parameters[name] for name in cls.vectors]
 
@@ -268,6 +268,7 @@ def _projected(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     x = inputs.new_empty(steps, batch, weight.shape[0])
     rows, result = inputs.view(-1, features), x.view(-1, weight.shape[0])
     if bias is None:
+        # With `out`, because autocast leaves such products alone.
         torch.mm(rows, weight.t(), out=result)
     else:
         torch.addmm(bias, rows, weight.t(), out=result)

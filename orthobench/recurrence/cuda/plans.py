@@ -64,7 +64,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Device:
+class GPU:
     """What a plan needs to know of a GPU.
 
     Attributes:
@@ -100,7 +100,7 @@ class Plan:
         return -(-batch // (self.rows * self.groups)) * self.heads * self.cluster
 
 
-def plan(direction: Direction, n: int, heads: int, batch: int, device: Device) -> Plan | None:
+def plan(direction: Direction, n: int, heads: int, batch: int, device: GPU) -> Plan | None:
     """Return the plan for heads of n units each, or None if the device's largest cluster cannot hold their weights."""
     plans = [
         each
@@ -111,7 +111,7 @@ def plan(direction: Direction, n: int, heads: int, batch: int, device: Device) -
     return min(plans, key=lambda each: _preference(direction, each, batch, device), default=None)
 
 
-def _preference(direction: Direction, plan: Plan, batch: int, device: Device) -> tuple[float, ...]:
+def _preference(direction: Direction, plan: Plan, batch: int, device: GPU) -> tuple[float, ...]:
     """Return an order of plans: by the estimated cycles of a step in all waves, then by the use of loaded values."""
     uses = plan.each * (4 if direction.scatters else _most_products(direction))
     target = 8 if plan.padded > 128 else 4
@@ -152,7 +152,7 @@ def _more_registers(direction: Direction, rows: int, groups: int, each: int) -> 
     return rows * each * (4 if direction.scatters else _most_products(direction)) + 6 * (groups - 1)
 
 
-def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device, cluster: int) -> Iterator[Plan]:
+def _plans(direction: Direction, n: int, heads: int, batch: int, device: GPU, cluster: int) -> Iterator[Plan]:
     choices = [(8, 1), (8, 2)]
     if not direction.scatters:
         choices += [(16, 2), (16, 4), (32, 4), (32, 8)]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import comparison, kernels, reference
+from orthobench.recurrence import kernel_case, kernels, reference
 from orthobench.recurrence.call import IDENTITY, Activation, Call, Result
 from orthobench.recurrence.cuda.launch import TestedKernel
 from orthobench.recurrence.operation import Operation
@@ -33,11 +33,11 @@ MAX_BATCH = 512
 CLASSES = (64, 128, 192, 256, 512)
 """The largest number of features of each size class; one more class has all larger numbers."""
 
-Run = Callable[[Call], Result]
+RunCall = Callable[[Call], Result]
 
 
 @dataclass(frozen=True)
-class Form:
+class KernelVariant:
     """A compiled variant of an operation: the operation, the kinds of its parameters, and its size class.
 
     Attributes:
@@ -56,7 +56,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SelfTestErrors:
     """What a test measured: the largest relative errors by name, and the reason for a failure or None."""
 
     errors: Mapping[str, float]
@@ -68,13 +68,13 @@ def size_class(features: int) -> int | None:
     return next((limit for limit in CLASSES if features <= limit), None)
 
 
-def forms(call: Call) -> tuple[Form, ...]:
+def forms(call: Call) -> tuple[KernelVariant, ...]:
     """Return the variants that a call needs: its own, and for `recurrence` also the test of the norm's drift."""
     limit = size_class(features(call))
-    own = Form(call.operation.name, _details(call.parameters), limit)
+    own = KernelVariant(call.operation.name, _details(call.parameters), limit)
     if call.operation is not recurrence:
         return (own,)
-    return own, Form("recurrence", ("norm",), limit)
+    return own, KernelVariant("recurrence", ("norm",), limit)
 
 
 def features(call: Call) -> int:
@@ -92,13 +92,14 @@ def _details(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def measure(run: Run, call: Call, form: Form) -> Measured:
+def measure(run: RunCall, call: Call, form: KernelVariant) -> SelfTestErrors:
     """Measure one variant at the call's size and parameters, with a function that runs calls with the kernels.
 
     Raises:
         RuntimeError: the kernels cannot be compiled or launched, or the device lacks memory.
     """
     n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
+    # Switched on, because a kernel's first call may come from an evaluation, which computes no gradients.
     with torch.inference_mode(False), torch.enable_grad():
         if form.details == ("norm",):
             return _drift(run, n, batch, device)
@@ -107,8 +108,8 @@ def measure(run: Run, call: Call, form: Form) -> Measured:
 
 
 def _agreement(
-    run: Run, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
-) -> Measured:
+    run: RunCall, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
+) -> SelfTestErrors:
     kernel = kernels.find(operation, "cuda")
     own = (
         kernel.problem(parameters, n, batch, STEPS) if kernel is not None and issubclass(kernel, TestedKernel) else None
@@ -116,15 +117,15 @@ def _agreement(
     arguments = [argument.to(device) for argument in own or problem(operation, parameters, n, batch)]
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}
-    expected = comparison.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
+    expected = kernel_case.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
     rows = arguments[1].reshape(-1, arguments[1].shape[-1])
     if not float((rows @ rows.T).norm()) > 0:
-        return Measured({}, "the device computes nothing: a product of W is 0")
-    actual = comparison.evaluate(run, operation, scalars, names, arguments, torch.float32)
-    errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
+        return SelfTestErrors({}, "the device computes nothing: a product of W is 0")
+    actual = kernel_case.evaluate(run, operation, scalars, names, arguments, torch.float32)
+    errors = {name: kernel_case.distance(actual[name], value) for name, value in expected.items()}
     wrong = [f"{name} {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE]  # NaN is wrong
     reason = f"differs from the reference: {', '.join(wrong)} (limit {TOLERANCE:.0e})" if wrong else None
-    return Measured(errors, reason)
+    return SelfTestErrors(errors, reason)
 
 
 def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int) -> list[Tensor]:
@@ -134,17 +135,17 @@ def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, ba
     crosses a kink would have a different gradient, however small the kernel's error is.
     """
     if operation.diagonal:
-        weight = 0.8 * comparison.normal(operation.rows * n, seed=1).tanh()
+        weight = 0.8 * kernel_case.normal(operation.rows * n, seed=1).tanh()
     else:
-        weight = comparison.normal(*operation.matrix_shape(n, parameters), seed=1) / n**0.5
-    state = [comparison.normal(batch, n, seed=2 + i) for i in range(len(operation.states))]
+        weight = kernel_case.normal(*operation.matrix_shape(n, parameters), seed=1) / n**0.5
+    state = [kernel_case.normal(batch, n, seed=2 + i) for i in range(len(operation.states))]
     # The sLSTM divides by its state n, which is a sum of exponentials.
     state = [0.5 + each.abs() if name == "n" else each for name, each in zip(operation.states, state, strict=True)]
     vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
     activation: Activation | None = parameters.get("activation")
     if operation is not recurrence or activation is None:
-        x = comparison.normal(STEPS, batch, operation.gates * n, seed=0)
-        drawn = [0.5 * comparison.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
+        x = kernel_case.normal(STEPS, batch, operation.gates * n, seed=0)
+        drawn = [0.5 * kernel_case.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
         return [x, _single(weight), *map(_single, state), *map(_single, drawn)]
     weight = _single(weight)
     generator = np.random.RandomState(10)
@@ -175,10 +176,10 @@ def _single(tensor: Tensor) -> Tensor:
     return tensor.float().double()
 
 
-def _drift(run: Run, n: int, batch: int, device: torch.device) -> Measured:
+def _drift(run: RunCall, n: int, batch: int, device: torch.device) -> SelfTestErrors:
     """Measure |h_T| / |h_0| of h_t = W h_{t-1} with an orthogonal W, relative to W^T h_0 in float64."""
-    weight = torch.linalg.qr(comparison.normal(n, n, seed=0)).Q.float().to(device)
-    start = comparison.normal(batch, n, seed=1).float().to(device)
+    weight = torch.linalg.qr(kernel_case.normal(n, n, seed=0)).Q.float().to(device)
+    start = kernel_case.normal(batch, n, seed=1).float().to(device)
     pieces = 10
     x, h = start.new_zeros(DRIFT_STEPS // pieces, batch, n), start
     with torch.no_grad():
@@ -193,7 +194,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Measured:
         reason = (
             f"the norm of a state changes by {ratio - 1:+.1e} over {DRIFT_STEPS} steps of an orthogonal W ({limit})"
         )
-    return Measured({"norm": drift}, reason)
+    return SelfTestErrors({"norm": drift}, reason)
 
 
 def examples(device: torch.device) -> list[Call]:

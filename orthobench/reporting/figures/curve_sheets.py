@@ -12,8 +12,8 @@ import numpy as np
 
 from orthobench.errors import UsageError
 from orthobench.reporting.figures.drawing import GAP, floor_of, is_edge, is_mark, without_floor
-from orthobench.reporting.figures.figure_record import Figure, Record
-from orthobench.reporting.figures.images import missing_commands, paper_images
+from orthobench.reporting.figures.figure_files import missing_commands, paper_images
+from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.pages import PaperView
 from orthobench.reporting.tables.paper_table import Sheet
@@ -55,11 +55,11 @@ def records_of(figure: Figure) -> list[dict[str, Any]]:
     return records
 
 
-def _is_curve(trace: Record) -> bool:
+def _is_curve(trace: FigureRecord) -> bool:
     return trace.get("showlegend") is not False and trace["name"] != GAP
 
 
-def _points(figure: Figure, line: Record, axes: dict[str, str]) -> list[dict[str, Any]]:
+def _points(figure: Figure, line: FigureRecord, axes: dict[str, str]) -> list[dict[str, Any]]:
     """Return the points of a curve with the edges of its band and its notes."""
     group = line.get("legendgroup")
     own = [trace for trace in figure.data if group and trace.get("legendgroup") == group]

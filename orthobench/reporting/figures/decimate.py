@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthobench.reporting.figures.figure_record import Record
+from orthobench.reporting.figures.figure_record import FigureRecord
 
 WHOLE = 1_500
 """Number of points up to which all are considered; beyond it, the extremes of each column of pixels represent them."""
@@ -21,7 +21,7 @@ COLUMN, ERROR = 2.0, 2.0
 Indices = NDArray[np.intp]
 
 
-def is_line(trace: Record) -> bool:
+def is_line(trace: FigureRecord) -> bool:
     """Return whether a trace is a curve or the edge of its band."""
     return trace["type"] == "scatter" and trace.get("mode") in ("lines", "lines+markers")
 
@@ -69,6 +69,7 @@ def visible(across: NDArray[np.float64], up: NDArray[np.float64]) -> Indices:
     has_place = np.isfinite(across) & np.isfinite(up)
     needed = np.arange(len(up))
     if len(up) > WHOLE:
+        # Infinite in gaps, because NaN differs from itself, and each point of a gap would be a column.
         columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), COLUMN), np.inf)
         is_new = np.append(True, columns[1:] != columns[:-1])
         starts, ends = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new[1:], True))

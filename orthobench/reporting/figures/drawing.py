@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthobench.analysis.curves import FLOAT32_TINY, Curve
-from orthobench.reporting.figures.figure_record import Figure, Record
+from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import GREY, Style
 from orthobench.store import Status
 
@@ -51,10 +51,12 @@ def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Sty
     """
     if not len(curve):
         return
+    # Escaped, because Plotly reads tags in names.
     name, x = html.escape(label), np.asarray(x, dtype=float)
     group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
     if (curve.high > curve.low).any():
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
+        # The upper edge first, because tonexty fills up to the trace before.
         figure.add_scatter(x=x, y=curve.high, **edge)
         figure.add_scatter(x=x, y=curve.low, fill="tonexty", fillcolor=style.band, **edge)
     figure.add_scatter(
@@ -118,7 +120,7 @@ def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
 def cut_above(figure: Figure, top: float) -> None:
     """End the vertical axis at `top`, with an arrow for each curve that goes beyond it."""
     figure.update_yaxes(range=[0, top])
-    highest: dict[str, tuple[float, float, Record]] = {}
+    highest: dict[str, tuple[float, float, FigureRecord]] = {}
     for trace in figure.data:
         y, group = np.asarray(trace["y"], dtype=float), trace.get("legendgroup")
         if group is None or not np.isfinite(y).any():
@@ -156,7 +158,7 @@ def remarks(figure: Figure) -> str:
         if is_mark(trace) and (words := [words for words in trace["text"] if words]):
             names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
     parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
-    parts += [f"{listed(named)}: {words}." for words, named in names.items()]
+    parts += [f"{first_names(named)}: {words}." for words, named in names.items()]
     banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
     if banded > BANDS:
         parts.append(f"Bands of the first {BANDS} of {banded} curves.")
@@ -170,32 +172,32 @@ def _summed(words: Sequence[str]) -> list[str]:
     return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
 
 
-def listed(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return at most `NAMED` names, and the number of the others."""
     return ", ".join(names) if len(names) <= NAMED else f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
 
 
-def is_arrow(trace: Record) -> bool:
+def is_arrow(trace: FigureRecord) -> bool:
     """Return whether a trace points at values beyond the frame."""
     return "marker" in trace and trace["marker"].get("symbol") == ARROW
 
 
-def is_published(trace: Record) -> bool:
+def is_published(trace: FigureRecord) -> bool:
     """Return whether a trace shows published values; its symbol alone does not say so."""
     return bool((trace.get("meta") or {}).get("published"))
 
 
-def is_mark(trace: Record) -> bool:
+def is_mark(trace: FigureRecord) -> bool:
     """Return whether a trace marks the places where seeds end."""
     return trace.get("mode") == "markers" and "text" in trace and "legendgroup" in trace and not is_arrow(trace)
 
 
-def is_edge(trace: Record) -> bool:
+def is_edge(trace: FigureRecord) -> bool:
     """Return whether a trace is the edge of a band over seeds."""
     return trace.get("mode") == "lines" and trace.get("line", {}).get("width") == 0 and "legendgroup" in trace
 
 
-def with_few_bands(traces: Sequence[Record]) -> list[Record]:
+def with_few_bands(traces: Sequence[FigureRecord]) -> list[FigureRecord]:
     """Return the traces without the bands after the first `BANDS`, because more of them hide each other."""
     banded = [*dict.fromkeys(trace["legendgroup"] for trace in traces if is_edge(trace))][:BANDS]
     return [trace for trace in traces if not is_edge(trace) or trace["legendgroup"] in banded]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Record = dict[str, Any]
+FigureRecord = dict[str, Any]
 
 
 class Figure:
@@ -24,8 +24,9 @@ class Figure:
     """
 
     def __init__(self, layout: Mapping[str, Any]) -> None:
-        self.data: list[Record] = []
-        self.layout: Record = deepcopy(dict(layout))
+        self.data: list[FigureRecord] = []
+        # A deep copy, because changes below merge into nested records.
+        self.layout: FigureRecord = deepcopy(dict(layout))
 
     def add_scatter(self, **properties: Any) -> None:
         """Add a trace of points or lines; properties that are None are left out."""
@@ -61,7 +62,7 @@ class Figure:
         self.data.append({name: value for name, value in properties.items() if value is not None} | {"type": kind})
 
 
-def _merge(record: Record, changes: Mapping[str, Any]) -> None:
+def _merge(record: FigureRecord, changes: Mapping[str, Any]) -> None:
     """Change a record in place; nested records keep the properties that are not given."""
     for name, value in changes.items():
         if isinstance(value, Mapping):

@@ -22,7 +22,7 @@ from orthobench.reporting.figures.drawing import (
     add_curve,
     cut_above,
     empty_figure,
-    listed,
+    first_names,
     show_gaps,
 )
 from orthobench.reporting.figures.figure_record import Figure
@@ -226,7 +226,7 @@ def without_score(condition: Condition) -> str:
         )
     elif not_recorded:
         sentences.append(
-            f"The orthogonality of the step's Jacobian is not recorded for {listed(not_recorded)}: "
+            f"The orthogonality of the step's Jacobian is not recorded for {first_names(not_recorded)}: "
             "earlier versions do not measure it."
         )
     if not_defined:
@@ -331,7 +331,7 @@ def solved_share(condition: Condition, styles: Styles) -> Figure | None:
 def solved_caption(condition: Condition) -> str:
     """Return the caption of `solved_share`, with the variants that it does not draw."""
     never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
-    none = f" No seed of {listed(never)} solves it." if never else ""
+    none = f" No seed of {first_names(never)} solves it." if never else ""
     return (
         "Share of the seeds that solve the task: a seed counts from its first test that covers "
         f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value, if its end does so too.{none}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from orthobench.reporting.figures.decimate import is_line
 from orthobench.reporting.figures.drawing import is_edge, is_published, with_few_bands
-from orthobench.reporting.figures.figure_record import Figure, Record
+from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.tables.latex import escaped
 
 PREAMBLE = r"""% \usepackage{pgfplots}
@@ -121,7 +121,7 @@ def _panel(title: str, figure: Figure, entries: dict[str, str]) -> str:
     return "".join([f"\\nextgroupplot[{', '.join(options)}]\n", *plots])
 
 
-def _by_symbol(trace: Record) -> list[Record]:
+def _by_symbol(trace: FigureRecord) -> list[FigureRecord]:
     """Return a trace for each symbol of a trace whose points have symbols of their own."""
     symbols = (trace.get("marker") or {}).get("symbol")
     if not isinstance(symbols, list):
@@ -134,7 +134,7 @@ def _by_symbol(trace: Record) -> list[Record]:
     return parts
 
 
-def _band(high: Record, low: Record, name: str, logarithmic: bool) -> str:
+def _band(high: FigureRecord, low: FigureRecord, name: str, logarithmic: bool) -> str:
     edges = "".join(
         f"\\addplot[name path={name}{end}, draw=none, forget plot] "
         f"{_table(['x', 'y'], edge['x'], _log(edge['y'], logarithmic))}"
@@ -147,7 +147,7 @@ def _band(high: Record, low: Record, name: str, logarithmic: bool) -> str:
     )
 
 
-def _style(trace: Record) -> str:
+def _style(trace: FigureRecord) -> str:
     line, marker = trace.get("line") or {}, trace.get("marker") or {}
     color = str(line.get("color") or marker.get("color") or "#888888").lstrip("#")
     red, green, blue = (int(color[at : at + 2], 16) for at in (0, 2, 4))

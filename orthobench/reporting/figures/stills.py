@@ -25,9 +25,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import Bbox
 
 from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_arrow, is_published, with_few_bands
-from orthobench.reporting.figures.figure_record import Figure, Record
+from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import GREY
-from orthobench.reporting.page.packed import figure_json
+from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.system.strict_json import dump_json
 
 Drawable = Literal["svg", "png", "pdf"]
@@ -190,7 +190,7 @@ def _entries(figure: Figure) -> dict[str, Line2D]:
 
 def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None:
     """Draw the traces of a figure, then give the axes their ranges, ticks and titles."""
-    before: Record | None = None
+    before: FigureRecord | None = None
     arrows = 0
     top = figure.layout["yaxis"].get("range", (0, 1))[1]
     has_curves = any("lines" in trace.get("mode", "") and len(trace["x"]) > 2 for trace in figure.data)
@@ -214,7 +214,7 @@ def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None
         axes.set_aspect("equal", adjustable="box" if figure.layout["yaxis"].get("constrain") else "datalim")
 
 
-def _draw_trace(axes: Axes, trace: Record, before: Record | None) -> None:
+def _draw_trace(axes: Axes, trace: FigureRecord, before: FigureRecord | None) -> None:
     """Draw a trace's area, line, error bars and symbols."""
     x, y = (np.asarray(trace[name], dtype=float) for name in "xy")
     if trace.get("fill") == "tonexty" and before is not None:
@@ -248,7 +248,7 @@ def _draw_trace(axes: Axes, trace: Record, before: Record | None) -> None:
         drawn.set_in_layout(False)  # else a symbol on the frame would make the axes smaller
 
 
-def _look(trace: Record) -> dict[str, Any]:
+def _look(trace: FigureRecord) -> dict[str, Any]:
     """Return the colour, line and marker of a trace, for a line of matplotlib; of several markers, the first."""
     line, marker, mode = trace.get("line") or {}, trace.get("marker") or {}, trace.get("mode") or "lines"
     color = _color(line.get("color") or marker.get("color") or GREY)
@@ -285,7 +285,7 @@ def _color(text: str) -> str | tuple[float, ...]:
     return (red / 255, green / 255, blue / 255, *opacity)
 
 
-def _draw_map(axes: Axes, trace: Record) -> None:
+def _draw_map(axes: Axes, trace: FigureRecord) -> None:
     """Draw a map with the scale of its colours."""
     x, y, values = (np.asarray(trace[name], dtype=float) for name in "xyz")
     drawn = axes.pcolormesh(
@@ -302,7 +302,7 @@ def _draw_map(axes: Axes, trace: Record) -> None:
     axes.figure.colorbar(drawn, ax=axes, label=_words(title))
 
 
-def _set_axis(axes: Axes, name: str, layout: Record, inches: float) -> None:
+def _set_axis(axes: Axes, name: str, layout: FigureRecord, inches: float) -> None:
     """Set the range, the ticks and the title of an axis, whose lines have 60 % of the panel's size in inches."""
     axis = getattr(axes, f"{name}axis")
     width = int(0.6 * LETTERS_PER_INCH * inches)

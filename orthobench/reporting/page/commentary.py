@@ -76,6 +76,7 @@ def render(source: str, facts: Facts, name: str) -> Commentary:
     tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
+            # One level lower, because the page has its own heading of the first level.
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
     remarks = []
     for number, token in enumerate(tokens):

@@ -95,7 +95,7 @@ class NumberFact:
         return self.cell.words
 
 
-class Values:
+class RunValues:
     """Values of several runs, which a text shows as one number or as the lowest and the highest."""
 
     def __init__(self, values: Iterable[float]) -> None:
@@ -145,31 +145,31 @@ class RunsFact:
         return sum(run.status == Status.DIVERGED for run in self.chosen)
 
     @property
-    def iterations(self) -> Values:
+    def iterations(self) -> RunValues:
         """The number of iterations of each run."""
-        return Values(run.iterations for run in self.chosen)
+        return RunValues(run.iterations for run in self.chosen)
 
     @property
-    def end(self) -> Values:
+    def end(self) -> RunValues:
         """The ends of the finished runs: the median of the last tenth of the tests."""
         ids = {run.id for run in self.chosen}
-        return Values(end.value for variant in self.variants for run, end in variant.ends.items() if run in ids)
+        return RunValues(end.value for variant in self.variants for run, end in variant.ends.items() if run in ids)
 
     @property
-    def best(self) -> Values:
+    def best(self) -> RunValues:
         """The best test of each run that has one."""
-        return Values(run.best_value for run in self.chosen if run.best_value is not None)
+        return RunValues(run.best_value for run in self.chosen if run.best_value is not None)
 
     @property
-    def last(self) -> Values:
+    def last(self) -> RunValues:
         """The last test of each run that has one."""
-        return Values(run.final_value for run in self.chosen if run.final_value is not None)
+        return RunValues(run.final_value for run in self.chosen if run.final_value is not None)
 
     @property
-    def highest(self) -> Values:
+    def highest(self) -> RunValues:
         """The best end of all finished runs."""
         best = self._best
-        return Values([] if best is None else [best[0]])
+        return RunValues([] if best is None else [best[0]])
 
     @property
     def winner(self) -> str:
@@ -334,6 +334,7 @@ def fill_in(source: str, facts: Facts, name: str) -> str:
         UsageError: a placeholder is malformed, or names something unknown.
     """
     environment = ImmutableSandboxedEnvironment(
+        # Strict, because a misspelt name would otherwise leave nothing in its place.
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: f"{BEGINS}{value}{ENDS}",
         trim_blocks=True,

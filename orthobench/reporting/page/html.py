@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from orthobench.analysis.aggregates import WIDEST
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition
+from orthobench.analysis.inference import MEANINGS
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
@@ -28,15 +29,16 @@ from orthobench.reporting.figures.figures import SCORES, Drawn, condition_figure
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.styles import PALETTE, Styles
-from orthobench.reporting.page import sparks, verdicts
-from orthobench.reporting.page.blocks import block, json_block, plotly_block, plotly_script, policy
+from orthobench.reporting.page import sparks, verdict_sheet
+from orthobench.reporting.page.bundle import bundle
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
+from orthobench.reporting.page.compressed_blocks import block, json_block, plotly_block, plotly_script, policy
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, short_labels
-from orthobench.reporting.page.packed import figure_json, packed_figures
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, short_labels
+from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
     GROUPS,
@@ -47,12 +49,13 @@ from orthobench.reporting.page.pages import (
     group_of,
     headline,
     leaderboard,
+    more_seeds,
     study_claims,
     tasks,
     total_verdicts,
 )
 from orthobench.reporting.page.regressions import GatedNumber, draw_gate, gated_numbers, regressions
-from orthobench.reporting.page.runs import points_for, run_details, run_index, sweep_records
+from orthobench.reporting.page.run_records import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.search_data import search_record
 from orthobench.reporting.page.studies import Section, StoredStudy, draw, figures_of, find_result
@@ -66,11 +69,6 @@ from orthobench.system.cycles import without_cycle_search
 from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.version import __version__
-
-SCRIPTS = ("data", "figures", "tools", "matrix", "measured", "table", "run", "compare", "routes")
-"""The scripts of the page in the order of execution; they share one scope."""
-LIVE_SCRIPTS = (*SCRIPTS, "live")
-"""The scripts of a page that a server updates."""
 
 
 def write_html(
@@ -180,11 +178,15 @@ def _render(
     is_measured = any(view.coverage[0] for view in views)
     printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)
+    boards = {
+        condition.key: kept(f"leaderboard {condition.key}", [condition], None, partial(leaderboard, condition))
+        for condition in conditions
+    }
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
     trials = {c.key for c in conditions if c.task in by_task} - in_matrix
-    script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
+    script, style = _script("page" if sweeps is None else "live"), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
@@ -196,10 +198,9 @@ def _render(
             about=about,
             file_names=_file_names(conditions, views, labels),
             tasks=tasks(conditions, trials),
-            leaderboards={
-                condition.key: kept(f"leaderboard {condition.key}", [condition], None, partial(leaderboard, condition))
-                for condition in conditions
-            },
+            leaderboards=boards,
+            more_seeds={each.key: more_seeds(each, boards[each.key], results) for each in conditions},
+            meanings=MEANINGS,
             headline=headline,
             groups=GROUPS,
             group_of=group_of,
@@ -223,14 +224,14 @@ def _render(
             count_claims=count_claims,
             figures_of=figures_of,
             printed_panels=printed_panels,
-            failed=verdicts.failed_claims(views, conditions),
-            confirmed=verdicts.held_claims(views),
-            seed_decided=verdicts.seed_decided_claims(views),
-            dots=verdicts.dots(views),
-            square=verdicts.square,
-            glyphs=verdicts.GLYPHS,
-            statuses=verdicts.STATUSES,
-            own=verdicts.own_conditions(conditions, views),
+            failed=verdict_sheet.failed_claims(views, conditions),
+            confirmed=verdict_sheet.held_claims(views),
+            seed_decided=verdict_sheet.seed_decided_claims(views),
+            dots=verdict_sheet.dots(views),
+            square=verdict_sheet.square,
+            glyphs=verdict_sheet.GLYPHS,
+            statuses=verdict_sheet.STATUSES,
+            own=verdict_sheet.own_conditions(conditions, views),
             spark=sparks.spark,
             dot_plot=sparks.dot_plot,
             reach=sparks.REACH,
@@ -271,6 +272,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "reporting/page"),
         autoescape=True,
+        # Strict, because a misspelt name would leave a gap on the page that nobody notices.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -357,7 +359,7 @@ def _facts(
     ]
 
 
-def _labels(conditions: Sequence[Condition], matrix: Matrix) -> dict[str, str]:
+def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:
     """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
     columns = {column.condition.key: column.label for column in matrix.columns}
@@ -470,10 +472,9 @@ def cited(text: str) -> Markup:
 
 
 @cache
-def _script(names: tuple[str, ...]) -> str:
-    """Return scripts joined into one, in a scope of their own."""
-    parts = "\n".join(_resource(f"script/{name}.js") for name in names)
-    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+def _script(entry: str) -> str:
+    """Return the script of the page: `page`, or `live` if a server updates it."""
+    return bundle(entry, lambda name: _resource(f"script/{name}.js"))
 
 
 def _resource(name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
 from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
 from orthobench.errors import shell_command
@@ -44,6 +45,7 @@ class MatrixCell:
         low: the lowest seed.
         high: the highest seed.
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
+        standing: how the cell stands next to the best one of its column; None for the best.
     """
 
     condition: Condition
@@ -52,6 +54,12 @@ class MatrixCell:
     low: float
     high: float
     fits: bool | None
+    standing: Standing | None = None
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the cell is better than the baseline, and the best of its column or overlapping with it."""
+        return self.score > 0 and self.standing in (None, Standing.OVERLAPS)
 
     @property
     def is_far(self) -> bool:
@@ -127,7 +135,7 @@ class MatrixRow:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class ResultMatrix:
     """The models with a result on any of the tasks, those that solve the most tasks first.
 
     Attributes:
@@ -139,11 +147,17 @@ class Matrix:
     earlier: frozenset[str] = frozenset()
 
     @property
+    def deciding(self) -> tuple[int, int | None]:
+        """The most models in a column, and how many seeds of each would decide which are worse than the best."""
+        most = max((sum(row.cells[at] is not None for row in self.rows) for at in range(len(self.columns))), default=0)
+        return most, deciding_seeds(most - 1)
+
+    @property
     def families(self) -> list[str]:
         return sorted({row.family for row in self.rows})
 
 
-def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
+def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
     """Compute the matrix of these conditions.
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
@@ -176,6 +190,8 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         other = cells[number]
         if other is None or cell.rank > other.rank:
             cells[number] = cell
+    for number in range(len(columns)):
+        _rank(list(names.values()), number)
     rows = []
     for (model, value), cells in names.items():
         where = model.partition(":")[0] if is_layer(model) else "other"
@@ -183,7 +199,16 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         family = families.get(model, where)
         rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
     ordered = sorted(rows, key=lambda row: (-row.solved, -row.total, row.label))
-    return Matrix(columns, ordered, editions.earlier)
+    return ResultMatrix(columns, ordered, editions.earlier)
+
+
+def _rank(rows: Sequence[list[MatrixCell | None]], number: int) -> None:
+    """Set how the cells of a column stand next to the best one."""
+    ranked = [(cells, cell) for cells in rows if (cell := cells[number]) is not None]
+    ranked.sort(key=lambda each: -statistics.median(_scores(each[1].condition, each[1].variant)))
+    samples = [_scores(cell.condition, cell.variant) for _, cell in ranked]
+    for (cells, cell), standing in zip(ranked[1:], standings_after_first(samples), strict=True):
+        cells[number] = replace(cell, standing=standing)
 
 
 def families_of_models() -> dict[str, str]:
@@ -273,17 +298,16 @@ def _is_comparison(condition: Condition) -> bool:
     return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
 
 
-def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
+def _scores(condition: Condition, variant: VariantData) -> list[float]:
+    """Return the score of each seed: 0 at the baseline, 1 at a perfect value, and minus infinity if it diverged."""
     baseline, perfect = condition.baseline, condition.metric.perfect
     assert baseline is not None
     assert perfect is not None
+    return [(end - baseline) / (perfect - baseline) if math.isfinite(end) else -math.inf for end in variant.scores]
 
-    def score(value: float) -> float:
-        if not math.isfinite(value):
-            return 0.0
-        return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
 
-    scores = [score(value) for value in variant.scores]
+def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
+    scores = [min(max(score, 0.0), 1.0) for score in _scores(condition, variant)]
     return MatrixCell(condition, variant, statistics.median(scores), min(scores), max(scores), fits(variant))
 
 
@@ -368,7 +392,7 @@ CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
 """Sizes in pixels: the width and height of a cell, the height of the headings, and the width of a letter."""
 
 
-def picture(matrix: Matrix, dark: bool = False) -> str:
+def picture(matrix: ResultMatrix, dark: bool = False) -> str:
     """Draw the matrix as an SVG picture, for documents in which nothing can be clicked. Folded rows are left out."""
     colors = DARK if dark else LIGHT
     rows = [row for row in matrix.rows if not row.is_folded]
@@ -388,7 +412,7 @@ def picture(matrix: Matrix, dark: bool = False) -> str:
     )
 
 
-def _heads(matrix: Matrix, colors: dict[str, Any], left: int) -> Iterator[str]:
+def _heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
     for number, column in enumerate(matrix.columns):
         x = left + CELL * number + CELL / 2
         yield (
@@ -408,10 +432,11 @@ def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, d
         red, green, blue = (
             round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
         )
+        bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
         shown = f"{100 * cell.score:.0f}" + "↘" * cell.loses + SEEDS.get(cell.seeds, "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
-        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}"{bold}>{shown}</text>'
 
 
 def _escaped(words: str) -> str:

@@ -19,11 +19,12 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
+from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, standings_summary
 from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
-from orthobench.analysis.statistics import Median, apart_from_first
-from orthobench.errors import counted
-from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
-from orthobench.papers.study import StudyRuns
+from orthobench.analysis.statistics import Median
+from orthobench.errors import counted, shell_command
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_paper, find_study, papers
+from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 
@@ -149,7 +150,7 @@ class PaperView:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNumber:
     """A measured number with its place in a paper."""
 
     paper: Paper
@@ -159,11 +160,11 @@ class Measured:
     cell: Cell
 
 
-def distinct_numbers(views: Sequence[PaperView]) -> list[Measured]:
+def distinct_numbers(views: Sequence[PaperView]) -> list[MeasuredNumber]:
     """Return the measured numbers of all tables; one that a later paper prints again for the same runs counts once."""
     first: dict[Any, str] = {}
     return [
-        Measured(view.paper, part, row.label, column, cell)
+        MeasuredNumber(view.paper, part, row.label, column, cell)
         for view in views
         for part in view.artifacts
         for row in (part.table.rows if part.table else [])
@@ -326,13 +327,13 @@ class LeaderboardRow:
     Attributes:
         rank: equal for variants whose shown medians are equal.
         efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
-        is_apart: whether the rank test separates the variant from the first, at 5 % over all rows; None for the first.
+        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
     """
 
     rank: int
     variant: VariantData
     efficient: bool
-    is_apart: bool | None
+    standing: Standing | None
 
 
 def best_first(condition: Condition) -> Condition:
@@ -352,7 +353,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     sign = condition.metric.sign
     scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    apart = _apart([variant for _, variant in scored])
+    found = [None, *standings_after_first([variant.scores for _, variant in scored])]
     rows: list[LeaderboardRow] = []
     for number, (score, variant) in enumerate(scored):
         size = variant.run.parameter_count
@@ -364,13 +365,8 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
         )
         tied = rows and f"{score:.4g}" == f"{scored[number - 1][0]:.4g}"
         rank = rows[-1].rank if tied else number + 1
-        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, apart[number]))
+        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, found[number]))
     return rows
-
-
-def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
-    """Return for each variant whether a rank test with Holm's adjustment separates it from the first."""
-    return [None, *apart_from_first([variant.scores for variant in ranked])][: len(ranked)]
 
 
 def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
@@ -379,20 +375,70 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
         return "no run has finished here yet" if not rows else "every run diverged"
     best = rows[0].variant.median
     baseline, sign = condition.baseline, condition.metric.sign
-    if best and baseline is not None and not is_past(best, baseline, sign):
+    if best and baseline is not None and not _beats_baseline(condition, best):
         beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     names = [row.variant.label for row in rows if row.rank == 1]
     value = f"{condition.metric.name} {best}"
-    if len(names) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    near = [row.variant.label for row in rows[1:] if not (row.is_apart and intervals_part(best, row.variant.median))]
-    if not near:
+    found = {row.variant.label: row.standing for row in rows if row.standing is not None and row.rank > 1}
+    if set(found.values()) == {Standing.APART} and len(names) == 1:
         return f"{names[0]} leads: {value}, {len(rows)} models"
-    others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
-    return f"{names[0]} is first: {value}; these seeds do not separate it from {others}"
+    first = f"{', '.join(names[:-1])} and {names[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
+    needed = open_seeds(_standings(rows))
+    more = f"with {needed} seeds of each model a test can decide" if needed else ""
+    return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
+
+
+def _standings(rows: Sequence[LeaderboardRow]) -> list[Standing]:
+    return [row.standing for row in rows if row.standing is not None]
+
+
+def _beats_baseline(condition: Condition, best: Median) -> bool:
+    """Return whether a median is better than the condition's baseline with its whole interval; true without one."""
+    return condition.baseline is None or is_past(best, condition.baseline, condition.metric.sign)
+
+
+@dataclass(frozen=True)
+class MoreSeeds:
+    """The number of seeds of each model that would decide a ranking, and the command that trains them, if it is one."""
+
+    seeds: int
+    command: str
+
+
+def more_seeds(
+    condition: Condition, rows: Sequence[LeaderboardRow], results: Sequence[StoredStudy]
+) -> MoreSeeds | None:
+    """Return how to decide what too few seeds leave open in a ranking; None if nothing is open.
+
+    The command is that of the study or of the paper's table or figure to which all ranked runs belong.
+    """
+    needed = open_seeds(_standings(rows))
+    best = rows[0].variant.median if rows else None
+    if needed is None or best is None or not _beats_baseline(condition, best):
+        return None
+    keys = {run.key for row in rows for run in row.variant.runs}
+    for result in results:
+        figures = {
+            figure for figure, part in result.conditions if keys & {run.key for v in part.variants for run in v.runs}
+        }
+        most = [group.most_seeds or needed for group in result.study.run if group.figure in figures]
+        if keys <= {run.key for run in result.runs} and min(most, default=0) >= needed:
+            return MoreSeeds(needed, shell_command("study", result.study.name, "--seeds", needed))
+    return MoreSeeds(needed, _paper_command([row.variant for row in rows], needed))
+
+
+def _paper_command(variants: Sequence[VariantData], seeds: int) -> str:
+    """Return the command for the table or figure with exactly these variants' settings; empty if there is none."""
+    own = [each.comparison.experiment for each in variants if each.comparison and not each.comparison.differences]
+    places = {(experiment.paper, experiment.artifact) for experiment in own}
+    if len(own) < len(variants) or len(places) > 1:
+        return ""
+    ((key, name),) = places
+    (artifact,) = [artifact for artifact in find_paper(key).artifacts() if artifact.name == name]
+    return fill_command(artifact, own, seeds=seeds)
 
 
 def is_past(value: Median, baseline: float, sign: float) -> bool:
@@ -403,15 +449,6 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     """
     bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
     return all(sign * bound < sign * baseline for bound in bounds)
-
-
-def intervals_part(first: Median | None, other: Median | None) -> bool:
-    """Return whether both medians have intervals, and these do not overlap."""
-    if first is None or other is None:
-        return False
-    if first.low is None or first.high is None or other.low is None or other.high is None:
-        return False
-    return first.high < other.low or other.high < first.low
 
 
 def full_title(condition: Condition, among: Sequence[Condition]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from orthobench.analysis.inference import Verdict, limit
 from orthobench.store import Store
 from orthobench.store.tables import CHECK
 
@@ -17,7 +18,7 @@ WIDTH, HEIGHT, MARGIN = 480, 130, 14
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckedNumber:
     """The verdict of one check on one number; `finding` is a finding of `orthobench check --json`."""
 
     at: datetime
@@ -30,7 +31,7 @@ class Check:
 
     @property
     def is_worse(self) -> bool:
-        return self.verdict == "worse"
+        return self.verdict == Verdict.WORSE
 
     @property
     def now(self) -> float | None:
@@ -48,7 +49,7 @@ class Check:
         allowed, direction = self.finding["allowed"], self.finding.get("direction")
         if self.baseline is None or allowed is None or direction is None:
             return None
-        return self.baseline + float(allowed if direction == "min" else -allowed)
+        return limit(self.finding["before"], direction, allowed)
 
     @property
     def words(self) -> str:
@@ -63,14 +64,14 @@ class GatedNumber:
 
     run: str
     metric: str
-    checks: list[Check]
+    checks: list[CheckedNumber]
 
     @property
-    def newest(self) -> Check:
+    def newest(self) -> CheckedNumber:
         return self.checks[-1]
 
     @property
-    def regressions(self) -> list[Check]:
+    def regressions(self) -> list[CheckedNumber]:
         """The checks at which the number was worse, and had not been so before."""
         before = [None, *self.checks]
         return [
@@ -80,13 +81,13 @@ class GatedNumber:
 
 def gated_numbers(store: Store) -> list[GatedNumber]:
     """Return the gated numbers of the checks in the database, those that are worse now first."""
-    checks: dict[tuple[str, str], list[Check]] = {}
+    checks: dict[tuple[str, str], list[CheckedNumber]] = {}
     for record in store.benchmarks(CHECK):
         facts = record.environment.facts
         commit = str(facts.get("commit") or "no commit")[:9] + ("+" if facts.get("dirty") else "")
         for finding in record.results["findings"]:
             key = finding["run"], finding["metric"]
-            checks.setdefault(key, []).append(Check(record.created_at, commit, finding))
+            checks.setdefault(key, []).append(CheckedNumber(record.created_at, commit, finding))
     numbers = [GatedNumber(run, metric, found) for (run, metric), found in checks.items()]
     return sorted(numbers, key=lambda number: (not number.newest.is_worse, not number.regressions))
 
@@ -135,7 +136,7 @@ def draw_gate(number: GatedNumber) -> Markup:
     )
 
 
-def regressions(numbers: Sequence[GatedNumber]) -> list[tuple[GatedNumber, Check]]:
+def regressions(numbers: Sequence[GatedNumber]) -> list[tuple[GatedNumber, CheckedNumber]]:
     """Return where the numbers got worse, the newest first."""
     found = [(number, check) for number in numbers for check in number.regressions]
     return sorted(found, key=lambda pair: pair[1].at, reverse=True)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.claims.claim import ModelClaim
 from orthobench.analysis.claims.gradients import VectorClaim
-from orthobench.analysis.claims.record import ModelClaim
 from orthobench.analysis.conditions import VariantData
 from orthobench.reporting.figures.decimate import visible
-from orthobench.reporting.page.verdicts import Dot
+from orthobench.reporting.page.verdict_sheet import Dot
 
 WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2

@@ -22,7 +22,7 @@ from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.latex import latex_table
 from orthobench.store import Store
-from orthobench.store.export import as_csv
+from orthobench.store.export_tables import as_csv
 from orthobench.system.strict_json import dump_json
 
 
@@ -118,13 +118,13 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         "model": lambda variant: variant.label,
         "parameters": lambda variant: f"{variant.run.parameter_count:,}",
         f"{condition.metric.name}, end: median [95 %]": lambda variant: shown_median(variant.median),
-        "mean [95 %]": lambda variant: spread(variant.end),
-        "final [95 %]": lambda variant: spread(variant.final),
-        "best [95 %]": lambda variant: spread(variant.best),
+        "mean [95 %]": lambda variant: interval_text(variant.end),
+        "final [95 %]": lambda variant: interval_text(variant.final),
+        "best [95 %]": lambda variant: interval_text(variant.best),
         "seeds": seeds_of,
         "better than baseline": lambda variant: str(variant.against_baseline or ""),
         "solved": lambda variant: f"{variant.solved.reached} of {variant.solved.seeds}" if variant.solved else "",
-        "s / epoch [95 %]": lambda variant: spread(variant.seconds_per_epoch),
+        "s / epoch [95 %]": lambda variant: interval_text(variant.seconds_per_epoch),
         "back ends": lambda variant: "; ".join(variant.backends),
         "tags": lambda variant: ", ".join(variant.tags),
     }
@@ -217,7 +217,7 @@ def _printed_cells(cell: Cell | None) -> tuple[str, str, str, str]:
     """Return the texts of a cell for its LaTeX columns (`PRINTED`)."""
     if cell is None:
         return "", "", "", ""
-    return cell.printed_text, spread(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
+    return cell.printed_text, interval_text(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
 
 
 def _pair(cell: Cell | None) -> tuple[str, str]:
@@ -270,7 +270,7 @@ def number_columns(name: str, summary: Summary | None) -> dict[str, float | None
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 
-def spread(summary: Summary | Aggregate | None) -> str:
+def interval_text(summary: Summary | Aggregate | None) -> str:
     """Return a number and its interval as text; empty without a measurement."""
     return "" if summary is None else str(summary)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.analysis.paper_tables import Cell, TableRow
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.errors import counted
 from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
@@ -22,10 +22,10 @@ from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.tables.paper_table import (
     Sheet,
     condition_sheet,
+    interval_text,
     measured_text,
     seeds_of,
     shown_median,
-    spread,
     write,
 )
 from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
@@ -180,7 +180,7 @@ def _with_length(label: str, settings: dict[str, object]) -> str:
     return f"{label} (T = {length})" if length else label
 
 
-def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
+def _cells(cells: Sequence[tuple[TableRow, str, Cell]]) -> Sheet:
     rows = [
         [
             row.label,
@@ -223,9 +223,9 @@ def _curves(condition: Condition) -> Sheet:
         [
             variant.label,
             shown_median(variant.median),
-            spread(variant.end),
-            spread(variant.final),
-            spread(variant.best),
+            interval_text(variant.end),
+            interval_text(variant.final),
+            interval_text(variant.best),
             seeds_of(variant),
             str(variant.against_baseline or ""),
             _hours(variant.runs),

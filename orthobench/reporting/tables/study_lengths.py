@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.logged import Values
 from orthobench.analysis.test_lengths import HELD, as_scores, fits, length_curve
 from orthobench.errors import counted
 from orthobench.reporting.page.captions import capitalized
@@ -18,7 +18,6 @@ UNFITTED = "not fitted"
 """Stands for the longest held length of a model that does not hold the training lengths."""
 DIVERGED = "diverged"
 """Stands for the results of a model of which every run that ended diverged."""
-Values = NDArray[np.float64]
 
 BIN = 8
 """The number of neighbouring lengths whose scores are averaged, because a test has few sequences per length."""

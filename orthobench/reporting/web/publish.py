@@ -148,6 +148,8 @@ def write_site(folder: Path, pages: Sequence[SitePage]) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         mark = {"made_by": "orthobench publish", "pages": sorted({*names, *earlier})}
         write_bytes(folder / MARK, json.dumps(mark, indent=1).encode())  # first: an interrupted site stays a site
+        # Empty, but needed, because GitHub Pages otherwise passes the folder
+        # through Jekyll, which leaves some names out.
         write_bytes(folder / NO_JEKYLL, b"")
         for page in pages:
             write_bytes(folder / page.file, page.text.encode())

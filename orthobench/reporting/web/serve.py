@@ -48,6 +48,7 @@ class Page:
         Raises:
             OrthobenchError: the database cannot be read.
         """
+        # One at a time, because two windows of a browser would otherwise have the page built twice.
         with self._lock:
             if not self._has_ended and time.monotonic() >= self._next_look:
                 self._look()
@@ -69,13 +70,14 @@ class Page:
         self._next_look = time.monotonic() + max(CHECK_SECONDS, took / RENDER_SHARE)
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """An HTTP server on the loopback device alone.
 
     Raises:
         UsageError: the port is in use or not allowed.
     """
 
+    # Daemons, because a browser that keeps its connection must not keep the server from ending.
     daemon_threads = True
     allow_reuse_address = True
 
@@ -105,9 +107,10 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD for the page and its updates, if the browser addresses this machine by a local name."""
 
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "orthobench", ""
+    # With a limit, because a client that never finishes its request would keep a thread for ever.
     timeout = 30
 
     def do_GET(self) -> None:
@@ -151,6 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         fixed = {
             "Content-Type": "text/plain; charset=utf-8",
             "Cache-Control": "no-cache",
+            # As a header, because browsers ignore this rule in a page's own <meta>.
             "Content-Security-Policy": "frame-ancestors 'none'",
             "Cross-Origin-Resource-Policy": "same-origin",
             "Referrer-Policy": "no-referrer",

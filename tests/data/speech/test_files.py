@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from support.speech import speech, sphere
 
-from orthobench.data.speech.files import in_16_bits, read, resample, sample_count
+from orthobench.data.speech.audio_files import in_16_bits, read_audio, resample, sample_count
 from orthobench.errors import UsageError
 
 SHORTEN = "sample_coding -s26 pcm,embedded-shorten-v2.00\n"
@@ -50,7 +50,7 @@ def test_resampling_keeps_the_passband_and_removes_aliases(rate):
 def test_speech_at_8_khz_is_unchanged(tmp_path):
     samples = in_16_bits(speech())
     soundfile.write(tmp_path / "a.wav", samples, 8000, subtype="PCM_16")
-    np.testing.assert_array_equal(read(tmp_path / "a.wav"), samples)
+    np.testing.assert_array_equal(read_audio(tmp_path / "a.wav"), samples)
 
 
 def test_sixteen_bit_samples_are_scaled():
@@ -67,14 +67,14 @@ def test_every_file_format_gives_the_same_samples(tmp_path, kind):
     else:
         soundfile.write(path, samples, 16000)
     expected = np.rint(by_the_equation(samples / 32768, 1, 2)[:2400] * 32768) / 32768
-    np.testing.assert_allclose(read(path), expected, atol=1 / 32768)
-    assert sample_count(path) == len(read(path)) == 2400
+    np.testing.assert_allclose(read_audio(path), expected, atol=1 / 32768)
+    assert sample_count(path) == len(read_audio(path)) == 2400
 
 
 def test_stereo_uses_the_first_channel(tmp_path):
     left = in_16_bits(speech())
     soundfile.write(tmp_path / "a.wav", np.stack((left, np.zeros_like(left)), 1), 8000, subtype="PCM_16")
-    np.testing.assert_array_equal(read(tmp_path / "a.wav"), left)
+    np.testing.assert_array_equal(read_audio(tmp_path / "a.wav"), left)
 
 
 def _wav(path, samples=None, **options):
@@ -100,7 +100,7 @@ def test_broken_file_is_named(tmp_path, break_it, message):
     path = tmp_path / "broken.wav"
     break_it(path)
     with pytest.raises(UsageError, match=message) as error:
-        read(path)
+        read_audio(path)
     assert str(path) in str(error.value)
 
 
@@ -109,4 +109,4 @@ def test_truncated_flac_file_is_named(tmp_path):
     soundfile.write(path, speech(2), 8000)
     path.write_bytes(path.read_bytes()[:9000])
     with pytest.raises(UsageError, match=r"cut\.flac is cut off"):
-        read(path)
+        read_audio(path)

@@ -11,7 +11,7 @@ import soundfile
 from scipy import signal
 from support.speech import speech, write_speech
 
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read_audio
 from orthobench.data.speech.quality import (
     MEASURES,
     active_speech,
@@ -21,7 +21,7 @@ from orthobench.data.speech.quality import (
     segmental_snr,
     stoi,
 )
-from orthobench.data.speech.spectra import log_magnitude, rebuild, stft
+from orthobench.data.speech.spectra import log_magnitude, reconstruct, stft
 
 
 def quality(reference, estimate) -> dict[str, float]:
@@ -175,14 +175,14 @@ def test_files_are_measured_in_separate_processes(tmp_path):
     random = np.random.default_rng(0)
     predictions = []
     for file in files:
-        features = log_magnitude(stft(read(file)))[1:]
+        features = log_magnitude(stft(read_audio(file)))[1:]
         predictions.append(features + random.standard_normal(features.shape).astype(np.float32))
     reports = []
     means = quality_of_predictions(files, predictions, lambda *report: reports.append(report))
     assert reports == [(1, 3), (2, 3), (3, 3)]
     single = []
     for file, predicted in zip(files, predictions, strict=True):
-        estimate, reference = rebuild(predicted, stft(read(file)))
+        estimate, reference = reconstruct(predicted, stft(read_audio(file)))
         single.append(quality(reference, estimate))
     assert set(means) == set(single[0])
     for name, mean in means.items():
@@ -195,12 +195,12 @@ def test_dead_process_or_exception_costs_one_measure_of_one_file(tmp_path, caplo
     files = write_speech(tmp_path, 4)
     soundfile.write(files[1], utterances(300), 8000)  # PESQ dies
     soundfile.write(files[2], speech(1.0, 2), 8000)
-    predictions = [log_magnitude(stft(read(file)))[1:] for file in files]
+    predictions = [log_magnitude(stft(read_audio(file)))[1:] for file in files]
     files[2].write_bytes(b"no recording any more")
     reports = []
     means = quality_of_predictions(files, predictions, lambda *report: reports.append(report))
     assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    others = [quality(*rebuild(predictions[k], stft(read(files[k])))[::-1]) for k in (0, 3)]
+    others = [quality(*reconstruct(predictions[k], stft(read_audio(files[k])))[::-1]) for k in (0, 3)]
     assert means["pesq"] == pytest.approx(np.mean([scores["pesq"] for scores in others]))
     assert means["stoi"] == pytest.approx(1, abs=1e-3)
     assert "segsnr_db is not defined for 1 of 4 files; 02.wav: " in caplog.text
@@ -211,7 +211,7 @@ def test_dead_process_or_exception_costs_one_measure_of_one_file(tmp_path, caplo
 def test_stop_ends_the_processes_and_undefined_values_are_left_out(tmp_path, caplog):
     files = write_speech(tmp_path, 3)
     soundfile.write(files[0], np.zeros(8000), 8000)
-    predictions = [log_magnitude(stft(read(file)))[1:] for file in files]
+    predictions = [log_magnitude(stft(read_audio(file)))[1:] for file in files]
     means = quality_of_predictions(files, predictions, lambda *_: None)
     assert set(means) == {"segsnr_db", "stoi", "pesq"}
     assert all(math.isfinite(mean) for mean in means.values())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.speech import speech
 
-from orthobench.data.speech.files import in_16_bits
-from orthobench.data.speech.spectra import BINS, FLOOR, frame_count, istft, log_magnitude, rebuild, stft
+from orthobench.data.speech.audio_files import in_16_bits
+from orthobench.data.speech.spectra import BINS, FLOOR, frame_count, istft, log_magnitude, reconstruct, stft
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 1000])
@@ -44,21 +44,21 @@ def test_true_frames_rebuild_the_signal():
     """Up to the 1e-5 that the features add, which the way back leaves in: magnitudes of 0.0032 at the most."""
     samples = in_16_bits(speech())
     spectrum = stft(samples)
-    rebuilt, truth = rebuild(log_magnitude(spectrum)[1:], spectrum)
+    rebuilt, truth = reconstruct(log_magnitude(spectrum)[1:], spectrum)
     np.testing.assert_allclose(truth[: len(samples)], samples, atol=0.5 / 32768)
     assert np.sqrt(np.square(rebuilt - truth).mean()) < 2 * 10**-2.5 / np.sqrt(256)
 
 
 def test_prediction_6_db_too_low_is_half_as_loud():
     spectrum = stft(speech())
-    full, _ = rebuild(log_magnitude(spectrum)[1:], spectrum)
-    half, _ = rebuild(log_magnitude(spectrum)[1:] - np.float32(20 * np.log10(2)), spectrum)
+    full, _ = reconstruct(log_magnitude(spectrum)[1:], spectrum)
+    half, _ = reconstruct(log_magnitude(spectrum)[1:] - np.float32(20 * np.log10(2)), spectrum)
     np.testing.assert_allclose(half, full / 2, atol=1 / 32768)
 
 
 def test_first_frame_is_true_and_the_others_are_predicted():
     spectrum = stft(speech())
-    silent, truth = rebuild(np.full((len(spectrum) - 1, BINS), -200, np.float32), spectrum)
+    silent, truth = reconstruct(np.full((len(spectrum) - 1, BINS), -200, np.float32), spectrum)
     np.testing.assert_array_equal(silent, 0)  # all of frame 0 that is speech lies in the padding that is dropped
     assert np.abs(truth).max() > 0.4
 
@@ -66,5 +66,5 @@ def test_first_frame_is_true_and_the_others_are_predicted():
 def test_overload_is_scaled_down():
     spectrum = stft(speech())
     for excess in (20, 1000):  # dB; no number is too large
-        loud, _ = rebuild(log_magnitude(spectrum)[1:] + np.float32(excess), spectrum)
+        loud, _ = reconstruct(log_magnitude(spectrum)[1:] + np.float32(excess), spectrum)
         assert 0.99 < np.abs(loud).max() <= 1

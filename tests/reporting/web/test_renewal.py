@@ -11,7 +11,7 @@ from support.pages import add_run, block
 from orthobench.reporting.page import views
 from orthobench.reporting.page.html import build_page
 from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.runs import points_for
+from orthobench.reporting.page.run_records import points_for
 from orthobench.reporting.page.scope import Scope
 from orthobench.spec.index import index
 from orthobench.store import Store, open_store

@@ -31,7 +31,7 @@ def build(folder: Path) -> dict[str, str]:
     versions = folder / "versions"
     versions.write_text(f"{compiler.name} {{ global: *; }};")
     options = ["-shared", "-fPIC", "-O1", "-w"]
-    commands = [
+    commands: list[list[str | Path]] = [
         ["cc", *options, *_includes(), HERE / "runtime.c", folder / "generated.c", "-o", preloaded],
         ["cc", *options, HERE / "driver.c", "-o", driver],
         ["cc", *options, f"-Wl,-soname,{compiler.name},--version-script,{versions}", HERE / "nvrtc.c", "-o", compiler],
@@ -91,7 +91,7 @@ def _count(name: str) -> str:
 def _includes() -> list[str]:
     """The folders of the runtime's headers, and of the one that torch's packages lack."""
     package = importlib.util.find_spec("nvidia")
-    folders = [Path(folder) / "cu13" / "include" for folder in package.submodule_search_locations] if package else []
+    folders = [Path(folder) / "cu13" / "include" for folder in (package and package.submodule_search_locations) or []]
     for folder in [*folders, Path("/usr/local/cuda/include")]:
         if (folder / "driver_types.h").exists():
             return [f"-I{folder}", f"-idirafter{HERE}"]

@@ -6,6 +6,7 @@ import json
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 STEPS = 3
 NAMES = ("launches", "waits", "library", "from_host", "allocations", "graph_launches", "captures", "forbidden")
@@ -37,7 +38,7 @@ def reset() -> None:
     driver.stub_triton_reset()
 
 
-def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) -> dict[str, object]:
+def measure(task: str, model: str, settings: dict[str, str], cuda_graph: Any) -> dict[str, object]:
     """Return the counts of each of a few steps, after those that compile and allocate."""
     import torch
 

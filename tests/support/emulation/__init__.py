@@ -18,8 +18,8 @@ from orthobench.recurrence.cuda import nvrtc, persistent, plans
 
 HERE = Path(__file__).parent
 FOLDER = Path(tempfile.gettempdir()) / "orthobench-emulation"
-H100 = plans.Device(90, {1: 132, 2: 66, 4: 32, 8: 15, 16: 7}, 232448)
-WITHOUT_CLUSTERS = plans.Device(75, {1: 40}, 65536)
+H100 = plans.GPU(90, {1: 132, 2: 66, 4: 32, 8: 15, 16: 7}, 232448)
+WITHOUT_CLUSTERS = plans.GPU(75, {1: 40}, 65536)
 
 
 def build(program: str, *flags: str) -> Path:
@@ -56,7 +56,7 @@ def load(
 
 
 @contextmanager
-def emulated(device: plans.Device = H100) -> Iterator[None]:
+def emulated(device: plans.GPU = H100) -> Iterator[None]:
     """Run the CUDA C++ kernels of calls on the CPU in the emulator, as planned for a device."""
     caches = (persistent.problem, persistent.find, persistent.plan, persistent.loaded, persistent.pair_of)
     with pytest.MonkeyPatch.context() as patch:

@@ -34,10 +34,10 @@ def unit_heads(
     read = reads * width
     q, k, v = x.split((read, factors * width, x.shape[-1] - read - factors * width), dim=-1)
     q, k = q.unflatten(-1, (reads * heads, key_size)), k.unflatten(-1, (factors, heads, -1))
-    return unit(q, epsilon), unit(k, epsilon), v.unflatten(-1, (factors, heads, -1))
+    return normalized(q, epsilon), normalized(k, epsilon), v.unflatten(-1, (factors, heads, -1))
 
 
-def unit(vectors: Tensor, epsilon: float | None) -> Tensor:
+def normalized(vectors: Tensor, epsilon: float | None) -> Tensor:
     """Return vectors divided by (|.|^2 + epsilon)^(1/2), or unchanged without epsilon."""
     return vectors if epsilon is None else vectors * (vectors.square().sum(-1, True) + epsilon).rsqrt()
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.cpu import native as cpu
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.delta import delta_rule
 from orthobench.recurrence.passes import convolution
 

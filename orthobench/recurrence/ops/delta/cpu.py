@@ -107,5 +107,5 @@ def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]
     """Run one direction over all steps, with the heads of all rows split over the threads."""
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
-    parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
-    call_c.run_parts(function, parts, **sizes, **tensors)
+    ranges = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
+    call_c.run_ranges(function, ranges, **sizes, **tensors)

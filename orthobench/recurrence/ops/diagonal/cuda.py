@@ -40,4 +40,5 @@ def _units(features: Tensor, arguments: Arguments) -> Tensor:
 
 
 def _features(units: Tensor, arguments: Arguments) -> Tensor:
+    # Resolved because view_as_real refuses a conjugate that is not computed yet.
     return torch.view_as_real(units.resolve_conj()).flatten(-2) if arguments.parameters["is_complex"] else units

@@ -52,7 +52,7 @@ def _rates(
     return torch.cat((decays, linear(x[..., -low:], rate_weight, rate_bias).sigmoid()), dim=-1)
 
 
-def parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
+def queries_keys_values(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
     """Return the queries, or `[B, 0, k]`, the keys `[B, heads, k]` and the values `[B, heads, v]`."""
     keys = heads * key_size
     query, key, value = x.split((reads * keys, keys, x.shape[-1] - (1 + reads) * keys), dim=-1)
@@ -64,7 +64,7 @@ def parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
 
 
 def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool, **_: object) -> Tensor:
-    return read_memory(parts(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
+    return read_memory(queries_keys_values(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
 
 
 def _read_decaying(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool) -> Tensor:
@@ -87,7 +87,7 @@ def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = Tru
     """
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = parts(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
+        _, key, value = queries_keys_values(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
         decay = weight[..., :heads, None, None].exp()
         return ((decay * memory + key[..., None] * value[..., None, :]).flatten(1),)
@@ -136,7 +136,7 @@ def rwkv7(
     decay = log_decay.exp().unflatten(-1, (heads, key_size, 1))
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = parts(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
+        _, key, value = queries_keys_values(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
         erased, written = erased_and_written(key, rate, key_scale, key_rate, epsilon)
         found = torch.einsum("bhk,bhkv->bhv", erased, memory)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
 
 _FORMS = ((5, 18, True), (35, 16, False), (3, 70, True), (32, 33, False))  # keys, values, whether outputs are read

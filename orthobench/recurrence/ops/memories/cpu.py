@@ -160,7 +160,7 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
         columns = sizes["inputs"] or columns
     threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
     if function.startswith("memories"):
-        parts = ranges(units, threads)
+        shares = ranges(units, threads)
     else:
-        parts = call_c.ranges_of_groups(batch, call_c.row_groups(batch), threads)
-    call_c.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)
+        shares = call_c.ranges_of_groups(batch, call_c.row_groups(batch), threads)
+    call_c.run_ranges(function, shares, x=x, weight=arguments.weight, **sizes, **fields)

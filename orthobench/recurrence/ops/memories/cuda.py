@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cuda.chunks import cut, joined, watch
 from orthobench.recurrence.kernels import Kernel, kernel
-from orthobench.recurrence.ops.memories import decaying_memory, erased_and_written, parts, rwkv7
+from orthobench.recurrence.ops.memories import decaying_memory, erased_and_written, queries_keys_values, rwkv7
 
 CHUNK = 64
 """Steps of a chunk of Mamba-3; the work of a chunk grows with their square."""
@@ -43,7 +43,7 @@ class Memories(Kernel):
         heads, keys, reads = (call.parameters[name] for name in ("heads", "key_size", "reads"))
         assert isinstance(x, Tensor)
         assert isinstance(weight, Tensor)
-        query, key, value = parts(torch.cat((weight[..., heads:], x), dim=-1), heads, keys, reads)
+        query, key, value = queries_keys_values(torch.cat((weight[..., heads:], x), dim=-1), heads, keys, reads)
         decay, memory = weight[..., :heads, None], start.unflatten(-1, (heads, keys, -1))
         steps = len(x)
         length = CHUNK if reads or call.trace is not None else steps
@@ -79,7 +79,7 @@ class RWKV7(Kernel):
         steps, length = len(x), ERASED_CHUNK
         weight = rwkv7.weights(x, call.weight, **parameters)
         log_decay, rate = weight.chunk(2, dim=-1)
-        query, key, value = parts(x[..., : -2 * parameters["rate_weight"].shape[-1]], heads, keys, reads)
+        query, key, value = queries_keys_values(x[..., : -2 * parameters["rate_weight"].shape[-1]], heads, keys, reads)
         erased, written = erased_and_written(key, rate, parameters["key_scale"], parameters["key_rate"], epsilon)
         removed = rate.unflatten(-1, (heads, keys)) * erased
         sources = value, erased, written, removed, log_decay.unflatten(-1, (heads, keys))

@@ -17,6 +17,7 @@ def minimal_terms(gates: tuple[Tensor, ...], positive: bool) -> tuple[Tensor, Te
     *first, candidate = gates
     if positive:
         candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
+    # By logarithms, because the quotient of two sigmoids that underflow is NaN.
     exponent = -first[0] if len(first) == 1 else logsigmoid(first[0]) - logsigmoid(first[1])
     return exponent.sigmoid(), candidate
 

@@ -25,7 +25,7 @@ def _memory_widths(n: int, heads: int, exponential_forget: bool, reads: bool) ->
     return memory_blocks(reads) * heads * memory_size(n, heads), 2 * heads
 
 
-def normalised(read: Tensor, m: Tensor) -> Tensor:
+def normalized_reading(read: Tensor, m: Tensor) -> Tensor:
     """Return C q / max(|n^T q|, 1) from [C q; n^T q] `[..., d + 1]`, divided by exp(m), and m `[..., 1]`."""
     values, total = read[..., :-1], read[..., -1:]
     return values / torch.maximum(total.abs(), (-m).clamp(max=LARGEST_EXPONENT).exp())
@@ -35,7 +35,7 @@ def read_memories(q: Tensor, o: Tensor, state: Tensor, heads: int) -> Tensor:
     """Return h of `mlstm` `[B, heads * d]`, from q and o `[B, heads * d]` and the state `[B, features]` of a step."""
     memory, m = split_memories(state, heads)
     read = (memory @ q.unflatten(-1, (heads, -1))[..., None]).squeeze(-1)
-    return o.sigmoid() * normalised(read, m[..., None]).flatten(1)
+    return o.sigmoid() * normalized_reading(read, m[..., None]).flatten(1)
 
 
 def _read_memories(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.mlstm import mlstm
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks
 

@@ -61,6 +61,7 @@ class MLSTM(Kernel):
         (start,), parameters, (heads, size, parts) = arguments.state, arguments.parameters, _sizes(arguments)
         steps, batch, _ = y.shape
         dgates = torch.empty_like(arguments.weight)
+        # A clone, because the kernel changes it in place, and other nodes of the graph may hold it.
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
         dx = workspace.take(steps, batch, parts * heads * size) if u is None else None
@@ -119,6 +120,6 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
-    parts = call_c.ranges_of_groups(batch, groups, count)
+    ranges = call_c.ranges_of_groups(batch, groups, count)
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
-    call_c.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)
+    call_c.run_ranges(f"{kernel}_{direction}", ranges, **sizes, **tensors)

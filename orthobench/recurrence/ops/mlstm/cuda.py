@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.kernels import Kernel, kernel
-from orthobench.recurrence.ops.mlstm import mlstm, normalised
+from orthobench.recurrence.ops.mlstm import mlstm, normalized_reading
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, split_memories
 
 CHUNK = 32
@@ -92,4 +92,4 @@ def chunk(
     shares, faded = (weights - stabiliser).exp(), (before - stabiliser).exp()
     read = (q @ k.mT * shares) @ v + faded * (q @ memory.mT)
     last = v.mT @ (shares[:, :, -1, :, None] * k)
-    return normalised(read, stabiliser), faded[:, :, -1:] * memory + last, stabiliser[:, :, -1:]
+    return normalized_reading(read, stabiliser), faded[:, :, -1:] * memory + last, stabiliser[:, :, -1:]

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 
 

@@ -37,6 +37,7 @@ class OneHot(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         dictionary, transition = (arguments.parameters[name] for name in ("dictionary", "transitions"))
+        # Checked here, because C would read whatever memory a wrong number leads to.
         low, high = arguments.weight.aminmax()
         if not 0 <= low <= high < len(transition):
             raise IndexError(f"{one_hot_recurrence.name}: a step has no row of the {len(transition)} transitions")
@@ -106,5 +107,5 @@ def _run(
     work = len(transition) * dictionary.numel() + h.numel()
     threads = torch.get_num_threads() if work > _SMALL else 1
     walks = function in ("one_hot_forward", "one_hot_backward")
-    parts = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else ranges(size, threads)
-    call_c.run_parts(function, parts, **numbers, **tensors)
+    shares = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else ranges(size, threads)
+    call_c.run_ranges(function, shares, **numbers, **tensors)

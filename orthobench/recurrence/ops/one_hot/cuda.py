@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.call import Call, Declaration
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cuda import launch
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orthobench.recurrence.call import MODRELU, TANH, Activation, Call, Declaration, Kind
 from orthobench.recurrence.cuda.launch import weight_gradient
-from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel, Tensors
+from orthobench.recurrence.cuda.persistent import Cells, OptionalTensors, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence, triton
 
@@ -46,7 +46,7 @@ class Recurrence(PersistentKernel):
         return parameters["activation"].is_complex or parameters["step_size"] is not None
 
     @classmethod
-    def vector_tensors(cls, parameters: Mapping[str, Any]) -> Tensors:
+    def vector_tensors(cls, parameters: Mapping[str, Any]) -> OptionalTensors:
         """Return the bias of every real column; the two columns of a complex unit share one entry."""
         bias: Tensor | None = parameters["bias"]
         is_shared = bias is not None and parameters["activation"].is_complex

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.cpu import native as cpu
-from orthobench.recurrence.ops.selective import gate as selective_gate
+from orthobench.recurrence.kernel_case import normal
+from orthobench.recurrence.ops.selective import gated_scan as selective_gate
 from orthobench.recurrence.ops.selective import selective_scan
 from orthobench.recurrence.passes import convolution
 

@@ -130,5 +130,5 @@ def _run(
     sizes = {"steps": steps, "batch": batch, "width": width, "size": size, "rank": rank, "groups": groups}
     sizes |= {"negative": parameters["negative"], "taps": 0 if taps is None else len(taps)}
     sizes["inputs"] = inputs if "input_weight" in parameters else 0
-    parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
-    call_c.run_parts(function, parts, **sizes, **by_name)
+    ranges = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
+    call_c.run_ranges(function, ranges, **sizes, **by_name)

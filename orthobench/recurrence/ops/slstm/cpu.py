@@ -107,5 +107,5 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     sizes["differentiated"] = 0 if du is None else du.shape[-1]
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
-    parts = call_c.ranges_of_groups(batch, groups, count)
-    call_c.run_parts(function, parts, **sizes, **tensors)
+    ranges = call_c.ranges_of_groups(batch, groups, count)
+    call_c.run_ranges(function, ranges, **sizes, **tensors)

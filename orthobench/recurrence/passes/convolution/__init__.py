@@ -58,7 +58,7 @@ def has_few_inputs(x: Projection) -> bool:
 
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by the C kernels, for float32 on the CPU."""
-    with timing.part(timing.PROJECTION):
+    with timing.timed(timing.PROJECTION):
         bias = None if bias is None else bias.contiguous()
         result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous(), bias)
     return result
@@ -92,7 +92,7 @@ class _Convolution(Function):
         dbias = None if bias is None else torch.zeros_like(inputs[0])
         tensors = {"before": before, "weight": weight, "bias": bias, "dy": dy.contiguous(), "later": later}
         tensors |= {"dx": dx, "dbefore": dbefore, "dweight": dweight, "dbias": dbias}
-        with timing.part(timing.PROJECTION):
+        with timing.timed(timing.PROJECTION):
             _run("convolution_backward", inputs, **tensors)
         dweight = torch.stack([call_c.total(rows) for rows in dweight.unbind(0)])
         return dx, dweight, dbefore, None if dbias is None else call_c.total(dbias)
@@ -105,5 +105,5 @@ def _run(function: str, x: Tensor, /, **tensors: Tensor | None) -> None:
     sizes = {"steps": steps, "batch": batch, "width": width, "taps": len(weight)}
     kernel = call_c.bind(function, **sizes, x=x, **tensors)
     blocks = batch * -(-width // call_c.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
-    threads.run_all([partial(kernel, *part) for part in parts])
+    ranges = threads.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
+    threads.run_all([partial(kernel, *each) for each in ranges])

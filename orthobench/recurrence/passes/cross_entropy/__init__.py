@@ -16,7 +16,7 @@ from torch.autograd import Function
 from orthobench.recurrence import first_derivative, plain_tensors, threads, workspace
 from orthobench.recurrence.cpu import call_c
 
-_PART = 1 << 16  # logits per part; the division into parts depends only on the sizes
+_NUMBERS_PER_RANGE = 1 << 16  # logits per range; the division depends only on the sizes
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -45,6 +45,7 @@ class _CrossEntropy(Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         gradient = workspace.take(*logits.shape) if ctx.needs_input_grad[0] else None
         out = logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+        # With the result, because the refusal of second derivatives has to reach the logits through a saved tensor.
         ctx.save_for_backward(*([] if gradient is None else [gradient, out]))
         return out
 
@@ -52,6 +53,7 @@ class _CrossEntropy(Function):
     @first_derivative.once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], factor: Tensor) -> tuple[Tensor, None]:
         gradient, _ = saved
+        # Most losses come with 1, and are not multiplied, because that would be one more pass over all logits.
         return (gradient if factor == 1 else factor * gradient), None
 
 
@@ -61,16 +63,16 @@ def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
     kernel = call_c.bind(
         "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient
     )
-    parts = threads.ranges(rows, -(-logits.numel() // _PART))
-    sums = [0.0] * len(parts)
+    ranges = threads.ranges(rows, -(-logits.numel() // _NUMBERS_PER_RANGE))
+    sums = [0.0] * len(ranges)
 
-    def task(part: int, first: int, last: int) -> Callable[[], None]:
+    def task(index: int, first: int, last: int) -> Callable[[], None]:
         def run() -> None:
-            sums[part] = kernel(first, last)
+            sums[index] = kernel(first, last)
 
         return run
 
-    threads.run_all([task(part, *range_) for part, range_ in enumerate(parts)])
+    threads.run_all([task(index, *range_) for index, range_ in enumerate(ranges)])
     if -1.0 in sums:
         raise MemoryError("cross_entropy")
     if -2.0 in sums:

@@ -10,6 +10,7 @@
  * outside of the classes. `gradient`, unless it is NULL, becomes `scale` times the sum's gradient by the logits. */
 double cross_entropy(int64_t first, int64_t last, int64_t classes, float scale, const float *logits,
                      const int64_t *targets, float *gradient) {
+    /* All are checked first, because a wrong one would write outside of its row below. */
     for (int64_t row = first; row < last; row++)
         if (targets[row] < 0 || targets[row] >= classes) return -2;
     vf *const columns = aligned_alloc(sizeof(vf), (size_t)classes * sizeof(vf));
@@ -25,6 +26,7 @@ double cross_entropy(int64_t first, int64_t last, int64_t classes, float scale, 
         vf top = columns[0], sum = {0};
         for (int64_t k = 1; k < classes; k++) top = select_lanes(columns[k] > top, columns[k], top);
         for (int64_t k = 0; k < classes; k++) {
+            /* Less the largest, because exp would otherwise overflow. */
             columns[k] = exponential(columns[k] - top);
             sum += columns[k];
         }

@@ -56,7 +56,7 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     out, scales = workspace.take(*inputs.shape), inputs.new_empty(rows, 2)
     sizes = {"total": rows, "width": width, "epsilon": _EPSILON}
     tensors = {"x": inputs, "weight": weight, "bias": bias, "scales": scales, "out": out}
-    call_c.run_rows("normalize_forward", rows, width, **sizes, **tensors)
+    call_c.run_rows("layer_norm_forward", rows, width, **sizes, **tensors)
     return out, scales
 
 
@@ -66,5 +66,5 @@ def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) 
     rows, dx = inputs.numel() // width, workspace.take(*inputs.shape)
     sums = {"dweight": [width], "dbias": [width]}
     tensors = {"x": inputs, "weight": weight, "scales": scales, "dout": gradient, "dx": dx}
-    by_name = call_c.run_rows("normalize_backward", rows, width, sums, total=rows, width=width, **tensors)
+    by_name = call_c.run_rows("layer_norm_backward", rows, width, sums, total=rows, width=width, **tensors)
     return dx, by_name["dweight"], by_name["dbias"]

@@ -6,7 +6,7 @@
 
 /* out[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias for the rows r in [first, last), of `width` floats.
  * `scales` gets each row's mean and 1 / sqrt(variance + epsilon), [rows, 2]. */
-void normalize_forward(int64_t first, int64_t last, int64_t total, int64_t width, float epsilon, const float *x,
+void layer_norm_forward(int64_t first, int64_t last, int64_t total, int64_t width, float epsilon, const float *x,
                        const float *weight, const float *bias, float *scales, float *out) {
     const uint64_t denormals = flush_denormals();
     const int around = passes_caches(total, width);
@@ -21,7 +21,9 @@ void normalize_forward(int64_t first, int64_t last, int64_t total, int64_t width
         for (int64_t col = 0; col < width; col += VL) {
             const int count = lanes(width - col);
             vf centred = load(from + col, count) - mean;
+            /* Zero again, because the zeros behind the last column have become minus the mean. */
             for (int lane = count; lane < VL; lane++) centred[lane] = 0;
+            /* From the mean, because the difference of the mean square and the squared mean loses digits. */
             squares += centred * centred;
         }
         const float scale = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
@@ -39,7 +41,7 @@ void normalize_forward(int64_t first, int64_t last, int64_t total, int64_t width
 }
 
 /* dL/dx from dout, and dL/dweight and dL/dbias of this range, each the sums of `width` columns (row_sums.h). */
-void normalize_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *weight,
+void layer_norm_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *weight,
                         const float *scales, const float *dout, float *dx, float *dweight, float *dbias) {
     const uint64_t denormals = flush_denormals();
     const int around = passes_caches(total, width);

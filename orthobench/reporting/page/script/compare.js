@@ -1,36 +1,44 @@
-// Ticked runs side by side, and the page of a search: parallel coordinates, slices and the importance of settings.
+// Ticked runs side by side.
+
+import { LINE_STYLES, theme } from "./colours.js";
+import { element, link, tableOf, withAttributes } from "./elements.js";
+import { plot } from "./plot.js";
+import { runRecord, secondsPerEpoch } from "./runs.js";
+import { runCommand, shownNumber } from "./words.js";
 
 const COMPARED = 24; // the most runs, because more lines cannot be told apart
-const BEST = 10; // number of trials in the legend of a search
-const LINE_STYLES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
-function lineStyle(number) {
-  return { color: palette[number % palette.length], dash: LINE_STYLES[Math.floor(number / palette.length) % LINE_STYLES.length] };
-}
-
-// Return a style for each run: a colour for each variant, and a dash for each of its runs.
+/**
+ * Return a style for each run: a colour for each variant, and a dash for each of its runs.
+ * @param {Run[]} records
+ */
 function stylesOf(records) {
+  /** @type {Map<string, [number, number]>} */
   const seen = new Map();
   return records.map(({ label, title }) => {
     const variant = `${label}, ${title}`, [number, runs] = seen.get(variant) ?? [seen.size, 0];
     seen.set(variant, [number, runs + 1]);
-    return { color: palette[number % palette.length], dash: LINE_STYLES[runs % LINE_STYLES.length] };
+    return { color: theme.palette[number % theme.palette.length], dash: LINE_STYLES[runs % LINE_STYLES.length] };
   });
 }
 
-async function fillCompare(state) {
+/** @param {Record<string, string>} state */
+export async function fillCompare(state) {
   const keys = (state.runs ?? "").split(",").filter(Boolean);
   const records = (await Promise.all(keys.slice(0, COMPARED).map(runRecord))).filter(Boolean);
   const view = document.getElementById("view-compare");
   if (!records.length) return false;
+  /** @param {RunRecord} run */
   const name = (run) => `${run.label}, seed ${run.seed} (${run.key.slice(0, 6)})`;
   const settings = [...new Set(records.flatMap((run) => Object.keys(run.settings)))];
   const differing = settings.filter((setting) => new Set(records.map((run) => JSON.stringify(run.settings[setting]))).size > 1);
+  /** @type {[string, (run: RunRecord) => unknown][]} */
   const facts = [["task", (run) => run.title], ["seed", (run) => run.seed], ["status", (run) => run.status], ["metric", (run) => run.metric],
     ["end", (run) => shownNumber(run.end)], ["best", (run) => shownNumber(run.best)], ["baseline", (run) => shownNumber(run.baseline)], ["parameters", (run) => run.parameters], ["seconds", (run) => shownNumber(run.seconds)]];
   const rows = [...facts.map(([fact, value]) => [fact, ...records.map(value)]), ...differing.map((setting) => [setting, ...records.map((run) => run.settings[setting])])];
   const links = records.map((run) => element("li", null, withAttributes(element("a", null, element("bdi", name(run))), { href: `#run-${run.key}` })));
   const curves = [...new Set(records.flatMap((run) => run.curves.map((curve) => curve.name)))];
+  /** @type {Rates} */
   const rates = Object.fromEntries(records.map((run) => [name(run), [run.perEpoch, secondsPerEpoch(run)]]));
   const styles = stylesOf(records);
   const plots = withAttributes(element("div", null), { class: "pair" });
@@ -48,74 +56,4 @@ async function fillCompare(state) {
     element("h3", "Curves"), plots,
   );
   return true;
-}
-
-async function fillSearch(key) {
-  const { searches, conditions } = await unpack("index");
-  const search = searches.find((other) => other.key === key);
-  const view = document.getElementById("view-search");
-  if (!search) return false;
-  const condition = conditions.find((other) => other.key === search.condition);
-  const valued = search.trials.filter(({ rank }) => rank > 0);
-  const header = ["rank", `${search.split} ${search.metric}, best`, ...search.axes.map(({ name }) => name), "run"];
-  const row = (trial) => [trial.rank || "–", trial.value === null ? trial.status : shownNumber(trial.value), ...trial.settings, withAttributes(element("a", trial.run.slice(0, 10)), { href: `#run-${trial.run}` })];
-  const goal = search.goal === "min" ? "lowest" : "highest";
-  const slices = withAttributes(element("div", null), { class: "pair" });
-  search.axes.forEach((axis, number) => slices.append(slicePlot(search, axis, number, valued)));
-  view.replaceChildren(
-    element("h2", `Search of ${search.axes.map(({ name }) => name).join(", ")}`),
-    element("p", null, element("bdi", search.model), " on ", link(`#${condition.key}`, condition.title), `; ${search.trials.length} trials, ${valued.length} with a value. The objective is the ${goal} ${search.split} ${search.metric} of a run.`),
-    ...(valued.length ? [parallelPlot(search, valued)] : []),
-    element("h3", `The ${Math.min(BEST, valued.length)} best`), tableOf("The best trials", header, valued.slice(0, BEST).map(row)),
-    element("h3", "Which settings matter"), importance(search),
-    element("h3", "Each setting alone"), slices,
-    element("h3", "All trials"), tableOf("All trials", header, search.trials.map(row)),
-  );
-  return true;
-}
-
-// Return a setting's position on its axis, from 0 to 1.
-function position(axis, text) {
-  if (axis.choices) return axis.choices.length < 2 ? 0.5 : axis.choices.indexOf(text) / (axis.choices.length - 1);
-  const scale = axis.log ? Math.log : (value) => value;
-  return axis.high === axis.low ? 0.5 : (scale(Number(text)) - scale(axis.low)) / (scale(axis.high) - scale(axis.low));
-}
-
-// Draw a line for each trial through its settings and its value; the ten best are named.
-function parallelPlot(search, valued) {
-  const values = valued.map(({ value }) => value);
-  const isWide = Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) >= 20;
-  const objective = { name: search.metric, low: Math.min(...values), high: Math.max(...values), log: isWide };
-  const axes = [...search.axes, objective];
-  const places = (trial) => axes.map((axis, number) => position(axis, number < search.axes.length ? trial.settings[number] : trial.value));
-  const rest = valued.slice(BEST);
-  const grey = { name: "other trials", x: rest.flatMap(() => [...axes.keys(), null]), y: rest.flatMap((trial) => [...places(trial), null]), color: "#9aa4ae", width: 1, hoverinfo: "skip" };
-  const best = valued.slice(0, BEST).map((trial, number) => ({ name: `${trial.rank}: ${shownNumber(trial.value)}`, x: [...axes.keys()], y: places(trial), ...lineStyle(number), text: [...trial.settings, shownNumber(trial.value)], hoverinfo: "text+name" }));
-  const figure = plot("Parallel coordinates: a line for each trial through its settings and its value; the legend has the ten best.", [...(rest.length ? [grey] : []), ...best.reverse()], { x: "", y: "", small: false });
-  const { layout } = figure.querySelector(".plot").figure;
-  const end = (axis, high) => escaped(axis.choices ? axis.choices[high ? axis.choices.length - 1 : 0] : shownNumber(high ? axis.high : axis.low));
-  Object.assign(layout, { hovermode: "closest", annotations: axes.flatMap((axis, at) => [true, false].map((high) => ({ x: at, y: high ? 1.07 : -0.07, text: end(axis, high), showarrow: false }))) });
-  Object.assign(layout.xaxis, { tickvals: [...axes.keys()], ticktext: axes.map((axis) => escaped(axis.name + (axis.log ? " (log)" : ""))), range: [-0.3, axes.length - 0.7] });
-  Object.assign(layout.yaxis, { showticklabels: false, range: [-0.12, 1.12], showgrid: false });
-  return figure;
-}
-
-function slicePlot(search, axis, number, valued) {
-  const line = { name: axis.name, x: valued.map((trial) => (axis.choices ? trial.settings[number] : Number(trial.settings[number]))), y: valued.map(({ value }) => value), mode: "markers", marker: { color: palette[0], size: 7 } };
-  const figure = plot(`${search.split} ${search.metric} by ${axis.name}`, [line], { x: axis.name, y: search.metric });
-  const { layout } = figure.querySelector(".plot").figure;
-  layout.hovermode = "closest";
-  if (axis.log) layout.xaxis.type = "log";
-  return figure;
-}
-
-function importance(search) {
-  if (!search.importance) return element("p", "Not estimated: this needs optuna when the page is built, and five finished trials or more.");
-  const shares = Object.entries(search.importance).sort(([, first], [, second]) => second - first);
-  const bars = shares.map(([name, share]) => {
-    const bar = element("i", null);
-    bar.style.width = `${Math.round(100 * share)}%`;
-    return element("li", null, element("span", `${name} ${Math.round(100 * share)} %`), withAttributes(element("span", null, bar), { class: "share" }));
-  });
-  return element("div", null, withAttributes(element("ul", null, ...bars), { class: "importance" }), withAttributes(element("p", "The share of each setting, by optuna's PED-ANOVA over the finished trials."), { class: "note" }));
 }

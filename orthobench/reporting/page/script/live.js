@@ -1,5 +1,21 @@
 // Updates a served page: asks the server for changes, and inserts new points, rows and numbers into the open page.
 
+import { theme } from "./colours.js";
+import { forget, unpackIndex } from "./data.js";
+import { element, withAttributes } from "./elements.js";
+import { draw } from "./figures.js";
+import { measuredForm } from "./filters.js";
+import { filterMatrix, matrixForm } from "./matrix.js";
+import { filterMeasured } from "./measured.js";
+import "./page.js";
+import { FILLED, route } from "./routes.js";
+import { loadRuns } from "./runs.js";
+import { watch } from "./sight.js";
+import { renewRuns } from "./table.js";
+import { plotsIn } from "./traces.js";
+import { shownView, views } from "./views.js";
+import { duration, shownNumber } from "./words.js";
+
 const ASK_EVERY = 2000; // milliseconds
 const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills in
 let newsTag = "";
@@ -33,9 +49,10 @@ function showPulse() {
 
 // Show the runs that train, and the runs to come of a sweep. A run is as far as its last test.
 async function showTraining() {
-  const { sweeps } = await unpack("index");
+  const { sweeps } = await unpackIndex();
   const runs = await loadRuns();
   const byKey = new Map(runs.map((run) => [run.key, run]));
+  /** @param {Run} run */
   const left = ({ seconds, iterations, total }) => (iterations ? (seconds * (total - iterations)) / iterations : null);
   const active = runs.filter(({ status }) => status === "running");
   const rows = active.map((run) => element("li", null,
@@ -46,8 +63,13 @@ async function showTraining() {
   training.hidden = !training.childNodes.length;
 }
 
-// Return a sweep: how many of its runs have ended, the time that is left, and the runs to come. A run without an
-// estimate is expected to take as long as the others of the sweep.
+/**
+ * Return a sweep: how many of its runs have ended, the time that is left, and the runs to come. A run without an
+ * estimate is expected to take as long as the others of the sweep.
+ * @param {PlannedRun[]} sweep
+ * @param {Map<string, Run>} byKey
+ * @param {(run: Run) => number | null} left
+ */
 function queue(sweep, byKey, left) {
   const [ended, running, planned] = ["ended", "running", "planned"].map((state) => sweep.filter((run) => run.state === state));
   const times = [...ended, ...running].map(({ key }) => byKey.get(key)).filter((run) => run?.iterations).map((run) => run.seconds + (run.status === "running" ? left(run) : 0));
@@ -64,20 +86,25 @@ function queue(sweep, byKey, left) {
   return element("div", null, summary, details);
 }
 
-// Apply the changes to the page. New views, such as those of the first run, require loading the whole page again.
+/**
+ * Apply the changes to the page. New views, such as those of the first run, require loading the whole page again.
+ * @param {Document} fresh
+ * @param {boolean} isFirst
+ */
 async function renew(fresh, isFirst) {
+  /** @param {Document} root */
   const names = (root) => [...root.querySelectorAll(".view")].map(({ id }) => id).join();
   if (names(fresh) !== names(document)) return location.reload();
   const changed = renewBlocks(fresh);
   if (!changed.size) return;
   const y = window.scrollY;
-  const focused = document.activeElement;
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement);
   for (const part of [".masthead", "#view-runs > .statuses"]) renewPart(part, fresh);
   for (const view of views) {
     if (!MADE_HERE.includes(view.id) && view.id !== "view-runs") renewView(view, document.adoptNode(fresh.getElementById(view.id)));
   }
-  ({ palette } = await unpack("index"));
-  for (const container of document.querySelectorAll(".plot[data-condition]")) {
+  theme.palette = (await unpackIndex()).palette;
+  for (const container of plotsIn(document, ".plot[data-condition]")) {
     if (!changed.has("figures-" + container.dataset.condition) || !container.base) continue;
     const before = container.layout && ranges(container.layout);
     container.base = null;
@@ -90,13 +117,17 @@ async function renew(fresh, isFirst) {
   const { name } = route() ?? {};
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name ?? "") ?? [];
   if (kind) await FILLED[kind](key);
-  watch(views.find((view) => !view.hidden));
+  watch(shownView());
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
   window.scrollTo(0, y);
   if (!isFirst) document.documentElement.dataset.renewed = String(Number(document.documentElement.dataset.renewed ?? 0) + 1);
 }
 
-// Replace the data blocks that differ, and return their names.
+/**
+ * Replace the data blocks that differ, and return their names.
+ * @param {Document} fresh
+ * @returns {Set<string>}
+ */
 function renewBlocks(fresh) {
   const changed = new Set();
   for (const block of fresh.querySelectorAll('script[type="text/plain"][id^="data-"]')) {
@@ -105,11 +136,15 @@ function renewBlocks(fresh) {
     if (own) own.textContent = block.textContent;
     else document.body.append(document.adoptNode(block));
     changed.add(block.id.slice("data-".length));
-    unpacked.delete(block.id.slice("data-".length));
+    forget(block.id.slice("data-".length));
   }
   return changed;
 }
 
+/**
+ * @param {string} selector
+ * @param {Document} fresh
+ */
 function renewPart(selector, fresh) {
   const [own, other] = [document, fresh].map((root) => root.querySelector(selector));
   if (own && other) own.replaceWith(document.adoptNode(other));
@@ -117,7 +152,11 @@ function renewPart(selector, fresh) {
   else own?.remove();
 }
 
-// Replace a view's content, but keep the elements of figures and forms, with what the reader has set in them.
+/**
+ * Replace a view's content, but keep the elements of figures and forms, with what the reader has set in them.
+ * @param {HTMLElement} view
+ * @param {HTMLElement} other
+ */
 function renewView(view, other) {
   const figures = new Map([...view.querySelectorAll("figure")].map((figure) => [figureName(figure), figure]));
   for (const figure of other.querySelectorAll("figure")) {
@@ -130,6 +169,7 @@ function renewView(view, other) {
     figure.replaceWith(own);
   }
   for (const form of other.querySelectorAll("form[id]")) {
+    /** @type {PageForm | null} */
     const own = view.querySelector("#" + form.id);
     if (!own) continue;
     for (const list of form.querySelectorAll("select")) addOptions(own.elements[list.name], [...list.options].map(({ value, text }) => value || text));
@@ -142,41 +182,35 @@ function renewView(view, other) {
   if (view.id === "view-overview" && matrixForm) filterMatrix();
 }
 
+/** @param {HTMLElement} figure */
 function figureName(figure) {
   const { condition, figure: name } = figure.querySelector(".plot")?.dataset ?? {};
   return condition ? `${condition} ${name}` : figure;
 }
 
+/** @param {HTMLElement} details */
 function summaryOf(details) {
   return details.querySelector("summary")?.textContent ?? "";
 }
 
+/**
+ * @param {HTMLSelectElement} select
+ * @param {string[]} values
+ */
 function addOptions(select, values) {
   const known = new Set([...(select?.options ?? [])].map(({ value, text }) => value || text));
   for (const value of values) if (select && !known.has(value)) select.append(element("option", value));
 }
 
-// Return the ranges of the axes that the reader has set.
+/**
+ * Return the ranges of the axes that the reader has set.
+ * @param {Layout} layout
+ * @returns {Record<string, number[]> | null}
+ */
 function ranges(layout) {
-  const zoomed = ["xaxis", "yaxis"].filter((axis) => layout[axis]?.autorange === false && layout[axis].range);
+  const zoomed = /** @type {const} */ (["xaxis", "yaxis"]).filter((axis) => layout[axis]?.autorange === false && layout[axis].range);
   const own = Object.fromEntries(zoomed.map((axis) => [axis + ".range", [...layout[axis].range]]));
   return zoomed.length ? own : null;
-}
-
-// Read the table of runs again, with the same filters and order.
-async function renewRuns() {
-  allRuns = null;
-  if (!runForm) return;
-  const { status } = runForm.elements;
-  const chosen = status.value;
-  status.length = 1; // keep "all"; the other options are filled in from the runs
-  await loadRuns();
-  status.value = chosen;
-  if (document.getElementById("view-runs").hidden) return;
-  const top = runBox.scrollTop;
-  refreshRuns();
-  runBox.scrollTop = top;
-  renderRows(true);
 }
 
 document.querySelector("header").append(pulse);

@@ -1,10 +1,14 @@
 // The matrix of the overview: its order by a column, its filter, and the commands of the cells without runs. A live page
 // replaces the table, so it is looked up at each click.
 
-const matrixForm = document.getElementById("matrix-filters");
-const matrix = () => document.getElementById("solves");
+import { button, copyButton, element } from "./elements.js";
+import { formState } from "./forms.js";
 
-function filterMatrix() {
+export const matrixForm = /** @type {PageForm | null} */ (document.getElementById("matrix-filters"));
+
+export const matrix = () => /** @type {HTMLTableElement | null} */ (document.getElementById("solves"));
+
+export function filterMatrix() {
   const { family, folded } = formState(matrixForm);
   const rows = [...matrix().tBodies[0].rows];
   for (const row of rows) row.hidden = family ? row.dataset.family !== family : "folded" in row.dataset && !folded;
@@ -13,16 +17,23 @@ function filterMatrix() {
   matrixForm.querySelector("output").textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
 }
 
-// Sort by a column, the best first; the column of names restores the order of the page.
+/**
+ * Sort by a column, the best first; the column of names restores the order of the page.
+ * @param {HTMLTableCellElement} heading
+ */
 function sortMatrix(heading) {
   const { tBodies, tHead } = matrix(), column = Number(heading.dataset.column);
+  /** @param {HTMLTableRowElement} row */
   const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.score ?? -1));
   tBodies[0].append(...[...tBodies[0].rows].sort((first, second) => value(second) - value(first)));
   for (const other of tHead.rows[0].cells) other.removeAttribute("aria-sort");
   if (column >= 0) heading.setAttribute("aria-sort", "descending");
 }
 
-// Show the command of an empty cell below the table, or at the edge of the window where that is out of sight.
+/**
+ * Show the command of an empty cell below the table, or at the edge of the window where that is out of sight.
+ * @param {HTMLTableCellElement} cell
+ */
 function showCommand(cell) {
   const { command } = matrix().tHead.rows[0].cells[cell.cellIndex].dataset;
   const { model } = cell.parentElement.dataset;
@@ -34,13 +45,17 @@ function showCommand(cell) {
   place.replaceChildren("Not run yet: ", element("code", words), " ", copyButton(words), " ", close);
 }
 
-function startMatrix() {
+export function startMatrix() {
   if (!matrixForm) return;
   matrixForm.addEventListener("change", filterMatrix);
   matrixForm.addEventListener("reset", () => setTimeout(filterMatrix));
   filterMatrix();
   document.getElementById("view-overview").addEventListener("click", ({ target }) => {
-    const heading = target.closest("#solves thead th"), cell = target.closest("#solves .unrun");
+    const node = /** @type {Element} */ (target);
+    /** @type {HTMLTableCellElement | null} */
+    const heading = node.closest("#solves thead th");
+    /** @type {HTMLTableCellElement | null} */
+    const cell = node.closest("#solves .unrun");
     if (heading) sortMatrix(heading);
     if (cell) showCommand(cell);
   });

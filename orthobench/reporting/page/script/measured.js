@@ -1,19 +1,14 @@
 // The page of tasks: one task at a time, and filters, which hide tasks, models and lines of figures.
 
-const measuredForm = document.getElementById("measured-filters");
+import { unpack } from "./data.js";
+import { element, link, tableOf, withAttributes } from "./elements.js";
+import { redraw } from "./figures.js";
+import { measuredChoice, measuredForm } from "./filters.js";
+import { fillForm, formState, rememberIn } from "./forms.js";
+import { matrix } from "./matrix.js";
+import { watch } from "./sight.js";
 
-function measuredChoice(name) {
-  return measuredForm?.elements[name]?.value ?? "";
-}
-
-// Return whether the filters next to a figure let a line pass.
-function passes(container, { meta }) {
-  if (!meta?.model || !container.closest("#view-measured")) return true;
-  const [model, tag] = ["model", "tag"].map(measuredChoice);
-  return (!model || meta.model === model) && (!tag || (meta.tags ?? []).includes(tag));
-}
-
-function filterMeasured() {
+export function filterMeasured() {
   const [task, model, tag] = ["task", "model", "tag"].map(measuredChoice);
   let shown = 0;
   const list = document.getElementById("task-list");
@@ -37,14 +32,21 @@ function filterMeasured() {
   watch(document.getElementById("view-measured"));
 }
 
-// Hide the figures without a line of the chosen model, because only their axes would be left.
+/**
+ * Hide the figures without a line of the chosen model, because only their axes would be left.
+ * @param {string} model
+ */
 function hideEmptyFigures(model) {
   for (const container of document.querySelectorAll("#view-measured .plot[data-models]")) {
     container.closest("figure").hidden = Boolean(model) && !JSON.parse(container.dataset.models).includes(model);
   }
 }
 
-// Fill the head of the page of a single task or model: what it is, how far the model gets, its settings, and a command.
+/**
+ * Fill the head of the page of a single task or model: what it is, how far the model gets, its settings, and a command.
+ * @param {string} task
+ * @param {string} model
+ */
 async function fillAbout(task, model) {
   const place = document.getElementById("about");
   const name = `${task ? "task" : "model"}/${task || model}`;
@@ -63,7 +65,10 @@ async function fillAbout(task, model) {
   );
 }
 
-// Return the model's cells of the matrix as rows of a table.
+/**
+ * Return the model's cells of the matrix as rows of a table.
+ * @param {string} model
+ */
 function scoresOf(model) {
   const table = matrix();
   const heads = table ? [...table.tHead.rows[0].cells] : [];
@@ -76,7 +81,7 @@ function scoresOf(model) {
   }));
 }
 
-function startMeasured() {
+export function startMeasured() {
   if (!measuredForm) return;
   const changed = () => {
     filterMeasured();
@@ -86,24 +91,9 @@ function startMeasured() {
   measuredForm.addEventListener("reset", () => setTimeout(changed));
 }
 
-function showMeasured(state) {
+/** @param {Record<string, string>} state */
+export function showMeasured(state) {
   if (!measuredForm) return;
   fillForm(measuredForm, state);
   filterMeasured();
-}
-
-// Forms and the address: fields that are not empty are stored in the hash
-
-function formState(form) {
-  return Object.fromEntries([...new FormData(form)].filter(([, value]) => value));
-}
-
-function fillForm(form, state) {
-  for (const field of form.elements) if (field.name) field.value = state[field.name] ?? "";
-}
-
-// Change the address without leaving the page.
-function rememberIn(page, state) {
-  const query = new URLSearchParams(Object.entries(state).filter(([, value]) => value !== "" && value !== undefined)).toString();
-  history.replaceState(history.state, "", query ? `#${page}?${query}` : `#${page}`);
 }

@@ -1,12 +1,21 @@
-// Shows one page at a time, with its title, focus and scroll position, and prints it in light colours, uncut.
+// Shows the page of an address, with its title, focus and scroll position.
 
-const views = [...document.querySelectorAll(".view")];
-const startId = ["view-overview", "view-studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "view-missing");
-const home = () => document.getElementById(startId);
-const FILLED = { run: fillRun, search: fillSearch };
+import { fillCompare } from "./compare.js";
+import { element, link } from "./elements.js";
+import { measuredForm } from "./filters.js";
+import { showMeasured } from "./measured.js";
+import { closeMenus } from "./menus.js";
+import { fillRun } from "./run.js";
+import { fillSearch } from "./searches.js";
+import { watch } from "./sight.js";
+import { renderRows, runForm, showRuns } from "./table.js";
+import { home, views } from "./views.js";
+
+/** @type {Record<string, (key: string) => Promise<boolean>>} */
+export const FILLED = { run: fillRun, search: fillSearch };
 
 // Return the page's name and the part after the question mark; null for an address that cannot be read.
-function route() {
+export function route() {
   try {
     const [, name, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
     return { name: decodeURIComponent(name), state: Object.fromEntries(new URLSearchParams(query)) };
@@ -15,7 +24,12 @@ function route() {
   }
 }
 
-// Return the view with this name, filled in if the script builds it; null if there is none.
+/**
+ * Return the view with this name, filled in if the script builds it; null if there is none.
+ * @param {string} name
+ * @param {Record<string, string>} state
+ * @returns {Promise<{view: HTMLElement, part?: HTMLElement} | null>}
+ */
 async function find(name, state) {
   if (name === "") return { view: home() };
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name) ?? [];
@@ -38,9 +52,12 @@ async function find(name, state) {
 }
 
 let turn = 0;
+
+/** @type {number} */
 let scrolling; // the timer that saves the scroll position
 
-async function show(isFirst = false) {
+/** @param {boolean} [isFirst] */
+export async function show(isFirst = false) {
   const own = ++turn;
   clearTimeout(scrolling);
   const wanted = route();
@@ -48,7 +65,9 @@ async function show(isFirst = false) {
   if (own !== turn) return; // the address has changed meanwhile
   const { view, part } = place;
   for (const other of views) other.hidden = other !== view;
-  for (const link of document.querySelectorAll("nav a")) {
+  /** @type {NodeListOf<HTMLAnchorElement>} */
+  const links = document.querySelectorAll("nav a");
+  for (const link of links) {
     const leads = "#view-" + link.hash.slice(1) === "#" + view.id || (["view-run", "view-compare", "view-search"].includes(view.id) && link.hash === "#runs");
     if (leads) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -71,22 +90,10 @@ async function show(isFirst = false) {
   if (!isFirst) focusOn(part ?? heading ?? view);
 }
 
-// Close the open menus except those that hold a node.
-function closeMenus(node = null) {
-  for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(node)) menu.open = false;
-}
-
-// A menu covers what is below it, so it closes when the reader leaves it: by Escape, by Tab, or by a click elsewhere.
-function startMenus() {
-  document.addEventListener("keydown", ({ key, target }) => {
-    const menu = key === "Escape" && target.closest?.(".menu[open]");
-    if (menu) menu.querySelector("summary").focus();
-    if (key === "Escape") closeMenus();
-  });
-  document.addEventListener("focusin", ({ target }) => closeMenus(target));
-  document.addEventListener("pointerdown", ({ target }) => closeMenus(target));
-}
-
+/**
+ * @param {{name: string} | null} wanted
+ * @returns {{view: HTMLElement, part?: HTMLElement}}
+ */
 function missing(wanted) {
   const view = document.getElementById("view-missing");
   const name = wanted ? element("code", wanted.name) : element("code", location.hash);
@@ -96,86 +103,14 @@ function missing(wanted) {
   return { view };
 }
 
-function focusOn(target) {
+/** @param {HTMLElement} target */
+export function focusOn(target) {
   if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
   target.focus({ preventScroll: true });
 }
 
 // The scroll position is stored with the history entry, for going back
-function rememberPlace() {
+export function rememberPlace() {
   clearTimeout(scrolling);
   scrolling = setTimeout(() => history.replaceState({ ...history.state, y: window.scrollY }, ""), 100);
 }
-
-// Printing: every figure is drawn, in light colours
-
-function beforePrint() {
-  if ("alone" in document.documentElement.dataset) return;
-  printing = true;
-  const view = views.find((other) => !other.hidden);
-  if (!view) return;
-  for (const details of view.querySelectorAll("details:is(.paper-claims, .claims-of-all, .board)")) {
-    if (!details.open) details.dataset.closed = "";
-    details.open = true;
-  }
-  if (view.id === "view-runs") renderAllRows();
-  if (!window.Plotly) return;
-  for (const container of view.querySelectorAll(".plot")) if (container.offsetParent) drawForPrint(container);
-}
-
-// Draw a figure whose data is loaded. A page is not as wide as the window, so the picture is made scalable.
-function drawForPrint(container) {
-  if (!container.base && !container.figure) return;
-  if (!container.base) prepare(container, container.figure);
-  container.isForPrint = !container.drawn;
-  drawNow(container);
-  for (const svg of container.querySelectorAll(".main-svg")) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
-}
-
-function afterPrint() {
-  if ("alone" in document.documentElement.dataset) return;
-  printing = false;
-  for (const details of document.querySelectorAll("details[data-closed]")) {
-    details.open = false;
-    delete details.dataset.closed;
-  }
-  for (const container of document.querySelectorAll(".plot")) {
-    if (container.isForPrint) purge(container);
-    container.isForPrint = false;
-    for (const svg of container.querySelectorAll(".main-svg")) svg.removeAttribute("viewBox");
-  }
-  if (runBox && allRuns) {
-    headRuns();
-    renderRows(true);
-  }
-  redraw();
-}
-
-async function start() {
-  history.scrollRestoration = "manual";
-  startMenus();
-  startMatrix();
-  startMeasured();
-  startRuns();
-  window.addEventListener("hashchange", () => show());
-  window.addEventListener("scroll", rememberPlace, { passive: true });
-  window.addEventListener("beforeprint", beforePrint);
-  window.addEventListener("afterprint", afterPrint);
-  dark.addEventListener("change", redraw);
-  document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault();
-    focusOn(document.getElementById("main"));
-    document.getElementById("main").scrollIntoView();
-  });
-  if (typeof DecompressionStream === "undefined") return tooOld();
-  ({ palette } = await unpack("index"));
-  await show(true);
-  document.documentElement.dataset.ready = "";
-}
-
-function tooOld() {
-  document.getElementById("main").prepend(withAttributes(element("p", "This browser cannot unpack the report's figures: use Chrome 80, Firefox 113, Safari 16.4 or later."), { class: "banner" }));
-  for (const view of views) view.hidden = view !== home();
-}
-
-start();

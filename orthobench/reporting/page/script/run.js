@@ -1,12 +1,16 @@
 // The page of a run: its curves with the baseline, its results and settings, the command, and links back.
 
-async function runRecord(key) {
-  const run = (await loadRuns()).find((other) => other.key === key);
-  if (!run) return null;
-  return { ...run, ...(await unpackRun("runs-" + run.condition.key, key)) };
-}
+import { numbers, unpack, unpackIndex } from "./data.js";
+import { chip, copyButton, element, link, tableOf, withAttributes } from "./elements.js";
+import { plot } from "./plot.js";
+import { runRecord, secondsPerEpoch } from "./runs.js";
+import { duration, runCommand, shownBytes, shownNumber } from "./words.js";
 
-// Return the vectors of a probe by name, each with its first and its last measurement.
+/**
+ * Return the vectors of a probe by name, each with its first and its last measurement.
+ * @param {Curve[]} traces
+ * @returns {Map<string, Curve[]>}
+ */
 function byVector(traces) {
   const groups = new Map();
   for (const trace of traces) {
@@ -16,7 +20,12 @@ function byVector(traces) {
   return groups;
 }
 
-// Return lines that shade the training lengths behind a metric over length, as high as its lines.
+/**
+ * Return lines that shade the training lengths behind a metric over length, as high as its lines.
+ * @param {RunRecord} run
+ * @param {Line[]} lines
+ * @returns {Line[]}
+ */
 function shade({ trained }, lines) {
   if (!trained) return [];
   const top = Math.max(...lines.flatMap(({ y }) => Array.from(numbers(y)).filter((value) => Number.isFinite(value))), 0);
@@ -28,11 +37,10 @@ function shade({ trained }, lines) {
   ];
 }
 
-function secondsPerEpoch(run) {
-  return run.epochs ? run.seconds / run.epochs : null;
-}
-
-// Return how a run ended, in a few words.
+/**
+ * Return how a run ended, in a few words.
+ * @param {RunRecord} run
+ */
 function ending(run) {
   const at = run.iterations.toLocaleString("en"), total = run.total.toLocaleString("en");
   if (run.status === "finished") return run.solved ? `solved at ${at}` : `${run.metric} ${shownNumber(run.end)}`;
@@ -40,19 +48,21 @@ function ending(run) {
   return run.status === "interrupted" ? `stopped at ${at} of ${total}` : `${run.status} at ${at}`;
 }
 
-async function fillRun(key) {
+/** @param {string} key */
+export async function fillRun(key) {
   const run = await runRecord(key);
   const view = document.getElementById("view-run");
   if (!run) return false;
-  const { appearances, variants } = await unpack("index");
+  const { appearances, variants } = await unpackIndex();
   const { color } = variants[run.variant];
   const environment = (await unpack("environments"))[run.environment];
   const command = runCommand(run.spec.task, run.spec.model, run.spec.seed ?? run.seed, { ...run.spec.task_settings, ...run.spec.model_settings, ...run.spec.training });
+  /** @type {Rates} */
   const rates = { [run.label]: [run.perEpoch, secondsPerEpoch(run)] };
   const about = { rates, command };
   const plots = withAttributes(element("div", null), { class: "pair" });
   const main = `test ${run.metric}`;
-  for (const { name, x, y, of } of [...run.curves].sort((first, second) => (second.name === main) - (first.name === main))) {
+  for (const { name, x, y, of } of [...run.curves].sort((first, second) => Number(second.name === main) - Number(first.name === main))) {
     const isMain = name === main;
     plots.append(plot(isMain ? `${name}, with the baseline` : name, [{ name, x: run.axes[x], y, of, color, meta: { label: run.label } }], {
       x: "iteration", y: isMain ? run.condition.axis : name, logarithmic: name.startsWith("probe "), baseline: isMain ? run.baseline : null, ...about,

@@ -1,0 +1,13 @@
+import js from "@eslint/js";
+import globals from "globals";
+
+export default [
+  {
+    files: ["**/*.js"],
+    languageOptions: { globals: { ...globals.browser, Plotly: "readonly" } },
+    rules: {
+      ...js.configs.recommended.rules,
+      "no-unused-vars": ["error", { ignoreRestSiblings: true }], // `const { of, ...others } = line` leaves a property out
+    },
+  },
+];

@@ -1,0 +1,136 @@
+"""The results of claims, and their counts in headlines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orthobench.analysis.claims.claim import Claim
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
+from orthobench.errors import counted
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim, and the share of the seeds, or of the pairs of seeds, for which it holds.
+
+    Attributes:
+        share: the share, or the lowest one if the claim is about several variants; None if the claim is not decided.
+        evidence: identifies the check and the runs that decide it; empty if this does not matter.
+        same_as: the figure or table of another paper for which the same runs decide the same check.
+        own: the variants that the claim is about, if it is decided.
+        rivals: the variants that they are compared with.
+    """
+
+    claim: Claim
+    share: Share | None
+    reason: str
+    evidence: str = ""
+    same_as: str = ""
+    own: Sequence[VariantData] = ()
+    rivals: Sequence[VariantData] = ()
+
+    @property
+    def conclusion(self) -> Conclusion | Literal["not decided"]:
+        return "not decided" if self.share is None else self.share.conclusion
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether there are runs, or a computation, on which the claim can be checked."""
+        return self.share is not None
+
+    @property
+    def seeds(self) -> int | None:
+        """The smallest number of seeds of any model in the comparison; None for a computation and without runs."""
+        return None if self.share is None or self.claim.is_computed else self.share.seeds
+
+    @property
+    def is_hollow(self) -> bool:
+        """Whether the claim carries no weight because a model has fewer than three seeds."""
+        return self.share is not None and not self.claim.is_computed and self.share.is_hollow
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the claim, with the share of seeds or pairs, or the number of seeds if there are too few."""
+        if self.share is None or self.claim.is_computed:
+            return self.conclusion
+        if self.is_hollow:
+            return f"{self.conclusion} ({counted(self.share.seeds, 'seed')})"
+        return f"{self.conclusion} ({self.share})"
+
+    @property
+    def uncounted(self) -> str:
+        """The reason why headlines do not count the claim; empty if they do."""
+        if self.claim.cannot_fail:
+            return "cannot fail: deliberately broken models pass it too"
+        if self.same_as:
+            return f"the same runs decide it in {self.same_as}"
+        if self.claim.is_computed:
+            return "computed, not trained"
+        return f"fewer than {FEWEST_SEEDS} seeds" if self.is_hollow else ""
+
+
+@dataclass(frozen=True)
+class ClaimCounts:
+    """Claims as headlines count them.
+
+    Attributes:
+        confirmed: counted claims that held.
+        seed_decides: counted claims that depend on the seed.
+        decided: counted claims that are decided.
+        undecided: counted claims that are not decided.
+        hollow: claims with fewer than three seeds: how many held, and how many there are. No headline counts them.
+        computed: claims about computations: how many held, and how many there are.
+        repeated: claims that are decided by another paper's runs.
+        cannot_fail: claims that even broken models pass.
+    """
+
+    confirmed: int
+    seed_decides: int
+    decided: int
+    undecided: int
+    hollow: tuple[int, int]
+    computed: tuple[int, int]
+    repeated: int
+    cannot_fail: int
+
+    @property
+    def refuted(self) -> int:
+        return self.decided - self.confirmed - self.seed_decides
+
+    @property
+    def apart(self) -> str:
+        """A description of the claims that are not counted; empty without any."""
+        parts = []
+        if self.hollow[1]:
+            has = "has" if self.hollow[1] == 1 else "have"
+            parts.append(f"{self.hollow[1]} {has} fewer than {FEWEST_SEEDS} seeds")
+        if self.computed[1]:
+            parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
+        if self.repeated:
+            repeat = "repeats" if self.repeated == 1 else "repeat"
+            parts.append(f"{self.repeated} {repeat} another paper's on the same runs")
+        if self.cannot_fail:
+            parts.append(f"{self.cannot_fail} cannot fail")
+        return "; ".join(parts)
+
+
+def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
+    """Count claims, leaving out repetitions and claims that cannot fail; computed ones and few seeds count apart."""
+    real = [result for result in results if not result.claim.cannot_fail]
+    counted = Counter(result.conclusion for result in results if not result.uncounted)
+    computed = Counter(result.conclusion for result in real if result.claim.is_computed and result.is_decided)
+    hollow = Counter(result.conclusion for result in real if result.is_hollow and not result.same_as)
+    return ClaimCounts(
+        confirmed=counted["held"],
+        seed_decides=counted["depends on the seed"],
+        decided=counted.total() - counted["not decided"],
+        undecided=counted["not decided"],
+        hollow=(hollow["held"], hollow.total()),
+        computed=(computed["held"], computed.total()),
+        repeated=sum(bool(result.same_as) for result in real),
+        cannot_fail=len(results) - len(real),
+    )

@@ -1,0 +1,385 @@
+"""When one sample of seeds is worse than another: the rule of `check`, `compare`, the page and the findings.
+
+Each of two samples has a metric's values, one per seed. The *loss* is by how much the second is worse than the first,
+in the metric's unit, and negative if it is better. The *margin* is the loss that is allowed: 0 between models, and in a
+check what unchanged code can lose by chance. At a level of 5 %, the second sample is
+
+* *worse* if the loss exceeds the margin, by the permutation test of ranks, or by Welch's interval of the difference of
+  the means (B. L. Welch, Biometrika 34, 1947);
+* *as good* if the upper end of that interval is within the margin, and *better* if the end is below 0;
+* *undecided* otherwise.
+
+The ranks are those of the values less the margin. They still decide when one seed that fails to learn widens the
+interval, and a diverged run counts as the worst value.
+
+A check knows the direction and the margin in advance, so `verdict` tests each side at 5 %. Between models neither is
+known, and a ranking compares one with all others. There the test of ranks decides alone, two-sided and with Holm's
+adjustment. A model is in one of three states (`Standing`): tested apart; clearly worse in every seed, if the seeds are
+too few for the test; or overlapping. Without a margin nothing can be shown to be as good.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from orthobench.analysis.statistics import (
+    DRAWS,
+    FEWEST_SEEDS,
+    LEVEL,
+    Summary,
+    draws_at_once,
+    in_parts,
+    refuse_nan,
+    summarize,
+    welch_freedom,
+)
+from orthobench.metric import Goal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TOO_FEW = 5
+"""The number of values per sample below which a comparison is called weak."""
+ENOUGH_PAIRS = 6
+"""The fewest pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
+
+
+# ---------------------------------------------------------------------- with a margin
+
+
+class Verdict(StrEnum):
+    """What is known of a second sample against a first one with a margin."""
+
+    SAME = "same"
+    BETTER = "better"
+    WORSE = "worse"
+    INCONCLUSIVE = "inconclusive"
+    MISSING = "missing"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of the mean (negative if better), with a lower and an upper bound, each of confidence 1 - LEVEL."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def measure_loss(first: Sequence[float], second: Sequence[float], goal: Goal) -> Loss:
+    """Return Welch's interval of the loss; each sample needs at least two values, all finite."""
+    sign = 1 if goal == "min" else -1
+    loss = sign * (statistics.fmean(second) - statistics.fmean(first))
+    half_width = _half_width(first, second, LEVEL)
+    return Loss(loss, loss - half_width, loss + half_width)
+
+
+def verdict(first: Sequence[float], second: Sequence[float], goal: Goal, margin: float) -> tuple[Verdict, Loss]:
+    """Return whether the second sample is as good as the first, better or worse; each needs three or more values."""
+    loss = measure_loss(first, second, goal)
+    if loss.upper <= margin:
+        return Verdict.BETTER if loss.upper < 0 else Verdict.SAME, loss
+    return Verdict.WORSE if is_worse(first, second, goal, margin) else Verdict.INCONCLUSIVE, loss
+
+
+def is_worse(first: Sequence[float], second: Sequence[float], goal: Goal, margin: float) -> bool:
+    """Return whether the second sample is worse than the first by more than the margin."""
+    if measure_loss(first, second, goal).lower > margin:
+        return True
+    sign = 1 if goal == "min" else -1
+    ranks = compare_unpaired([sign * value + margin for value in first], [sign * value for value in second])
+    # One side of a two-sided test has half its p, so the side at LEVEL is the whole test at twice LEVEL.
+    return ranks is not None and ranks.first_lower > 0.5 and ranks.p <= 2 * LEVEL
+
+
+def limit(values: Sequence[float], goal: Goal, margin: float) -> float:
+    """Return the worst mean of a second sample that is within the margin of the first one's mean."""
+    return statistics.fmean(values) + (margin if goal == "min" else -margin)
+
+
+# ---------------------------------------------------------------------- without a margin
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of two samples: a rank test, the difference of means, and how often the first is lower.
+
+    Attributes:
+        difference: the first mean minus the second, over finite values; None if a sample has none.
+        smallest_p: the smallest p that samples of these sizes can give.
+        first_lower: the share of pairs in which the first sample's value is lower; a tie counts half.
+    """
+
+    n: tuple[int, int]
+    difference: Summary | None
+    test: str
+    p: float
+    smallest_p: float
+    first_lower: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether one sample is lower in every seed: in each pair, or each of its values than all of the other's."""
+        return self.first_lower in (0.0, 1.0)
+
+    @property
+    def words(self) -> str:
+        """A warning about few seeds; empty if there are enough."""
+        if self.smallest_p > LEVEL:
+            return f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
+        return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
+
+
+def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
+    """Compare pairs by the sign-flip permutation test of their signed ranks; None for fewer than two.
+
+    A run without a value counts as infinity with the worse sign; two such runs are a tie.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    refuse_nan((*first, *second))
+    pairs = list(zip(first, second, strict=True))
+    n = len(pairs)
+    if n < 2:
+        return None
+    import numpy as np
+    from scipy.stats import permutation_test, rankdata
+
+    differences = np.array([0.0 if left == right else left - right for left, right in pairs])
+    signed_ranks = np.sign(differences) * rankdata(abs(differences))
+    exact = 2**n <= DRAWS
+    tested = permutation_test(
+        (signed_ranks,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=DRAWS,
+        batch=draws_at_once(n),
+        vectorized=True,
+        rng=0,
+    )
+    name = f"paired sign-flip permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
+    lower = float(np.mean((differences < 0) + (differences == 0) / 2))
+    smallest = _smallest_p(n, n, paired=True)
+    return Comparison((n, n), summarize(differences.tolist()), name, float(tested.pvalue), smallest, lower)
+
+
+def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
+    """Compare independent samples by the permutation test of their ranks; None if one has fewer than two values.
+
+    A run without a value counts as infinity with the worse sign.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    refuse_nan((*first, *second))
+    n, m = len(first), len(second)
+    if min(n, m) < 2:
+        return None
+
+    splits = math.comb(n + m, n)
+    exact = splits <= DRAWS
+    ranks = _ranks((*first, *second))
+    p = _exact_p(ranks, n) if exact else _drawn_p(ranks, n)
+    name = f"permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
+    return Comparison((n, m), _welch(first, second), name, p, _smallest_p(n, m), _share_below(first, second))
+
+
+def _share_below(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the share of all pairs in which the first value is lower; a tie counts half. No pairs are formed."""
+    import numpy as np
+
+    ordered = np.sort(second)
+    from_equal, from_higher = (np.searchsorted(ordered, first, side=side) for side in ("left", "right"))
+    wins = (len(second) - from_higher) + (from_higher - from_equal) / 2
+    return float(wins.sum() / (len(first) * len(second)))
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Return the rank of each value, counted from 1; equal values share the mean of their ranks."""
+    import numpy as np
+
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _exact_p(ranks: np.ndarray, n: int) -> float:
+    """Return the two-sided p of the first n ranks' sum among the sums of all choices of n ranks."""
+    sums = ranks[_choices(len(ranks), n)].sum(axis=1)  # exact, because ranks are multiples of 1/2
+    observed = ranks[:n].sum()
+    return min(1.0, 2 * float(min((sums <= observed).mean(), (sums >= observed).mean())))
+
+
+def _drawn_p(ranks: np.ndarray, n: int) -> float:
+    """Return the two-sided p of the first n ranks' sum among the sums of `DRAWS` random splits and its own.
+
+    It is the p of SciPy's `permutation_test`, which takes longer to import than all the rest of a comparison.
+    """
+    import numpy as np
+
+    sums = np.concatenate([ranks[rows[:, :n]].sum(axis=1) for rows in in_parts(_permutations(len(ranks)))])
+    observed = ranks[:n].sum()
+    extreme = min(np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed))
+    return min(1.0, 2 * (extreme + 1) / (DRAWS + 1))
+
+
+@cache
+def _permutations(total: int) -> np.ndarray:
+    """Return `DRAWS` random permutations of the indices of `total` values `[DRAWS, total]`."""
+    import numpy as np
+
+    draw, rows = np.random.default_rng(0), np.empty((DRAWS, total), np.min_scalar_type(total))
+    for row in rows:
+        row[:] = draw.permutation(total)
+    return rows
+
+
+@cache
+def _choices(total: int, n: int) -> np.ndarray:
+    """Return the indices of every choice of n from `total` values `[choices, n]`."""
+    import numpy as np
+
+    return np.array(list(combinations(range(total), n)))
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> Summary | None:
+    """Return the difference of the means of the finite values, with Welch's 95 % interval."""
+    sides = [[value for value in side if math.isfinite(value)] for side in (first, second)]
+    sizes = [len(side) for side in sides]
+    if min(sizes) == 0:
+        return None
+    difference = statistics.fmean(sides[0]) - statistics.fmean(sides[1])
+    if min(sizes) == 1:
+        return Summary(sum(sizes), difference)
+    half_width = _half_width(sides[0], sides[1], LEVEL / 2)
+    return Summary(sum(sizes), difference, half_width, difference - half_width, difference + half_width)
+
+
+def _half_width(first: Sequence[float], second: Sequence[float], level: float) -> float:
+    """Return half the width of Welch's interval of the difference of means, each of whose ends errs at this level."""
+    from scipy.special import stdtrit
+
+    shares = [statistics.variance(sample) / len(sample) for sample in (first, second)]
+    if sum(shares) == 0:
+        return 0.0
+    freedom = welch_freedom(shares, [len(first), len(second)])
+    return float(stdtrit(freedom, 1 - level)) * math.sqrt(sum(shares))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p values with Holm's adjustment for the number of tests (Holm, 1979)."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+class Standing(StrEnum):
+    """How one of several samples stands next to another, usually the best one."""
+
+    APART = "tested apart"
+    CLEAR = "clearly worse"
+    OVERLAPS = "overlaps"
+    FEW = "few seeds"
+
+
+MEANINGS = {
+    Standing.APART: "the test of ranks separates it from the first, at 5 % over all rows",
+    Standing.CLEAR: "it is worse than the first in every seed; there are too few seeds for the test of ranks",
+    Standing.OVERLAPS: "its seeds overlap with those of the first",
+    Standing.FEW: "it or the first has fewer than three seeds",
+}
+"""The states in words, for rankings, whose first row is the best."""
+
+
+def adjusted(comparisons: Sequence[Comparison | None]) -> list[float | None]:
+    """Return the p values with Holm's adjustment for the number of tests; None where there is no test."""
+    values = iter(holm([each.p for each in comparisons if each is not None]))
+    return [None if each is None else next(values) for each in comparisons]
+
+
+def standings(comparisons: Sequence[Comparison | None]) -> list[Standing]:
+    """Return the state of each comparison with the same sample.
+
+    Samples are "tested apart" if the test of ranks, with Holm's adjustment, separates them. If it does not, although
+    one is worse in every seed, the seeds are too few, and it is "clearly worse". With three seeds of each, one of two
+    equal samples is so in one of ten comparisons; with fewer it says nothing.
+    """
+    return [_standing(each, p) for each, p in zip(comparisons, adjusted(comparisons), strict=True)]
+
+
+def _standing(comparison: Comparison | None, p: float | None) -> Standing:
+    if comparison is None or p is None:
+        return Standing.FEW
+    if p <= LEVEL:
+        return Standing.APART
+    if not comparison.is_clear:
+        return Standing.OVERLAPS
+    return Standing.CLEAR if min(comparison.n) >= FEWEST_SEEDS else Standing.FEW
+
+
+def standings_after_first(samples: Sequence[Sequence[float]]) -> list[Standing]:
+    """Return for each sample but the first how it stands next to the first."""
+    return standings([compare_unpaired(samples[0], other) for other in samples[1:]])
+
+
+def deciding_seeds(comparisons: int = 1, paired: bool = False) -> int | None:
+    """Return the fewest seeds of each model that can decide this many comparisons, all of them clear in every seed.
+
+    Closer models need more. None if no number can, because there are more comparisons than draws allow.
+    """
+    return next((n for n in range(FEWEST_SEEDS, 50) if comparisons * _smallest_p(n, n, paired) <= LEVEL), None)
+
+
+def _smallest_p(n: int, m: int, paired: bool = False) -> float:
+    """Return the smallest p of the permutation test of ranks for samples of these sizes."""
+    outcomes = 2**n if paired else math.comb(n + m, n)
+    return min(1.0, 2 / outcomes) if outcomes <= DRAWS else 2 / (DRAWS + 1)
+
+
+def standings_summary(found: Mapping[str, Standing]) -> str:
+    """Describe the states of samples by name, such as "of 39 others, 37 are clearly worse in every seed and 2 overlap".
+
+    A single sample is named. Without samples the text is empty.
+    """
+    counts = Counter(found.values())
+    if len(found) == 1:
+        ((name, state),) = found.items()
+        return f"{name} {_ONE[state]}"
+    if len(counts) < 2:
+        return "".join(f"all {count} others {_SEVERAL[state]}" for state, count in counts.items())
+    *parts, last = (
+        f"{counts[state]} {(_ONE if counts[state] == 1 else _SEVERAL)[state]}" for state in Standing if counts[state]
+    )
+    return f"of {len(found)} others, {', '.join(parts)} and {last}"
+
+
+_ONE = {
+    Standing.APART: "is tested apart",
+    Standing.CLEAR: "is clearly worse in every seed",
+    Standing.OVERLAPS: "overlaps",
+    Standing.FEW: "cannot be compared with so few seeds",
+}
+_SEVERAL = {
+    Standing.APART: "are tested apart",
+    Standing.CLEAR: "are clearly worse in every seed",
+    Standing.OVERLAPS: "overlap",
+    Standing.FEW: "cannot be compared with so few seeds",
+}
+
+
+def open_seeds(found: Sequence[Standing]) -> int | None:
+    """Return the number of seeds that would decide what too few seeds leave open; None if nothing is, or none would."""
+    return deciding_seeds(len(found)) if {Standing.CLEAR, Standing.FEW}.intersection(found) else None

@@ -1,0 +1,249 @@
+"""Print compared samples and their verdicts, those of `check` and of `compare`: tables, Markdown, CSV, JUnit XML."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from orthobench.analysis.compare import Contrast, Differences
+    from orthobench.analysis.statistics import Median
+    from orthobench.gate.verdict import Finding
+
+RIGHT = ("lost (95 %)", "allowed", "power", "difference (95 %)", "p")
+"""The columns that are aligned to the right."""
+VERDICT = "verdict"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Two samples and what they show, as text.
+
+    Attributes:
+        cells: by heading; the verdict is under "verdict".
+        style: how a terminal shows the verdict.
+        ending: what the verdict means for a CI system.
+    """
+
+    cells: Mapping[str, str]
+    style: str = ""
+    ending: Literal["passed", "failure", "error", "skipped"] = "passed"
+
+
+def of_finding(finding: Finding) -> Outcome:
+    """Return a finding of `check`: means with standard deviations, and the loss with its upper bound."""
+    from orthobench.analysis.inference import Verdict
+
+    colors = dict.fromkeys(Verdict, "yellow") | {Verdict.WORSE: "red", Verdict.BETTER: "green", Verdict.SAME: ""}
+    cells = {
+        "run": finding.run,
+        "metric": finding.metric,
+        "baseline": _mean(finding.before),
+        "now": _mean(finding.now),
+        "lost (95 %)": "" if finding.loss is None else f"{finding.loss:+.3g} (< {finding.upper:.3g})",
+        "allowed": "" if finding.allowed is None else f"{finding.allowed:.3g}",
+        "power": "" if finding.power is None else f"{finding.power:.0%}",
+        VERDICT: finding.verdict if finding.counts or finding.passes else f"({finding.verdict})",
+        "why": finding.reason,
+    }
+    if finding.verdict == Verdict.SKIPPED:
+        return Outcome(cells, colors[finding.verdict], "skipped")
+    kind: Literal["failure", "error"] = "failure" if finding.verdict == Verdict.WORSE else "error"
+    return Outcome(cells, colors[finding.verdict] if finding.counts else "", "passed" if finding.passes else kind)
+
+
+def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> Outcome:
+    """Return a contrast of `compare`: medians with intervals, and the difference of the means.
+
+    Args:
+        names: the headings of the two sides.
+        label: what both sides are runs of; by default the second selection is named.
+    """
+    result = contrast.result
+    sizes = result.n if result else (None, None)
+    before, now = (_median(side, n) for side, n in zip(contrast.medians, sizes, strict=True))
+    cells = {
+        "runs of": label or contrast.second.text,
+        "metric": contrast.metric,
+        names[0]: before,
+        names[1]: now,
+        "difference (95 %)": str(result.difference) if result and result.difference else "",
+        "p": "" if contrast.p is None else f"{contrast.p:.2g}",
+        VERDICT: contrast.verdict,
+        "why": contrast.reason,
+    }
+    colors = {"better": "green", "worse": "red"}
+    return Outcome(cells, colors.get(contrast.second_is, "") if contrast.verdict.startswith(contrast.second_is) else "")
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4g}{spread} ({len(values)})"
+
+
+def _median(value: Median | None, n: int | None) -> str:
+    return "" if value is None else f"{value} ({value.n if n is None else n})"
+
+
+def table(outcomes: Sequence[Outcome]) -> Any:
+    """Return the outcomes, which have the same headings, as a rich table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None)
+    for heading in outcomes[0].cells if outcomes else ():
+        grid.add_column(heading, justify="right" if heading in RIGHT else "left")
+    for outcome in outcomes:
+        grid.add_row(*(Text(text, outcome.style if name == VERDICT else "") for name, text in outcome.cells.items()))
+    return grid
+
+
+def markdown(title: str, outcomes: Sequence[Outcome], note: str) -> str:
+    """Return the outcomes as Markdown: a heading, a table and a note on its columns."""
+    headings = list(outcomes[0].cells) if outcomes else []
+    rows = [headings, ["---"] * len(headings), *(list(outcome.cells.values()) for outcome in outcomes)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([f"### {title}", "", *lines, "", note, ""])
+
+
+def junit(suite: str, outcomes: Sequence[tuple[str, str, Outcome]]) -> str:
+    """Return the outcomes as JUnit XML.
+
+    Args:
+        outcomes: each with the name of its class and its own.
+    """
+    from xml.etree import ElementTree
+
+    cases = []
+    for owner, name, outcome in outcomes:
+        case = ElementTree.Element("testcase", classname=owner, name=name)
+        text = "\n".join(f"{heading}: {cell}" for heading, cell in outcome.cells.items() if cell)
+        verdict, why = outcome.cells[VERDICT], outcome.cells["why"]
+        if outcome.ending == "skipped":
+            ElementTree.SubElement(case, "skipped", message=why)
+        elif outcome.ending == "passed":
+            ElementTree.SubElement(case, "system-out").text = text
+        else:
+            ElementTree.SubElement(case, outcome.ending, type=verdict, message=f"{verdict}: {why}").text = text
+        cases.append(case)
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
+        "errors": sum(case.find("error") is not None for case in cases),
+        "skipped": sum(case.find("skipped") is not None for case in cases),
+    }
+    root = ElementTree.Element("testsuite", {"name": suite, **{key: str(value) for key, value in counts.items()}})
+    root.extend(cases)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows as CSV; a row may lack columns."""
+    import csv
+    import sys
+
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def contrast_record(contrast: Contrast, value: str) -> dict[str, Any]:
+    """Return a contrast as JSON values."""
+    result = contrast.result
+    record: dict[str, Any] = {
+        "first": contrast.first.text,
+        "second": contrast.second.text,
+        "runs": [[run.key for run in side.runs] for side in (contrast.first, contrast.second)],
+        "settings": contrast.settings,
+        "environment": contrast.environment,
+        "metric": contrast.metric,
+        "value": value,
+        "statuses": contrast.counts,
+        "medians": [side and {"value": side.value, "interval": [side.low, side.high]} for side in contrast.medians],
+        "paired": contrast.paired,
+        "caution": contrast.caution or None,
+        "standing": contrast.standing,
+        "verdict": contrast.verdict,
+        "deciding_seeds": contrast.deciding,
+    }
+    if result:
+        record["result"] = {
+            "n": result.n,
+            "difference": result.difference.mean if result.difference else None,
+            "half_width": result.difference.half_width if result.difference else None,
+            "test": result.test,
+            "p": result.p,
+            "p_holm": contrast.p,
+            "smallest_p": result.smallest_p,
+            "first_lower": result.first_lower,
+            "words": result.words or None,
+        }
+    return record
+
+
+def print_contrast(contrast: Contrast, title: str, names: tuple[str, str], value: str, several: bool) -> None:
+    """Print what two selections have and do not share: runs, settings, environments, and the test of their metric.
+
+    Args:
+        several: whether the p value is adjusted for several contrasts.
+    """
+    from rich.table import Table
+
+    from orthobench.cli.records import console
+
+    out = console()
+    grid = Table(title, *names, box=None)
+    grid.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
+    grid.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
+    for name, (left, right) in (contrast.settings | contrast.environment).items():
+        grid.add_row(name, shown(left), shown(right))
+    out.print(grid)
+    for line in _lines(contrast, value, several):
+        out.print(line, soft_wrap=True)
+
+
+def _lines(contrast: Contrast, value: str, several: bool) -> list[str]:
+    """Describe the test of a contrast in words."""
+    from orthobench.cli.records import cell
+
+    result = contrast.result
+    if result is None:
+        return ["too few finished or diverged runs to compare"]
+    pairs = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
+    return [
+        f"{contrast.metric}, {value}: {pairs}; difference of the means of finished runs "
+        + (f"{result.difference} (95 % interval)" if result.difference else "–"),
+        f"{result.test}: p = {cell(result.p)}"
+        + (f", by Holm over all comparisons {cell(contrast.p)}" if several else "")
+        + f"; smallest possible p {cell(result.smallest_p)}",
+        f"the first is lower in {result.first_lower:.0%} of the pairs of runs; a diverged run is the worst",
+        *(text for text in (result.words, contrast.caution) if text),
+    ]
+
+
+def changes(differing: Differences) -> str:
+    """Return the differences between two sides on one line."""
+    return "; ".join(f"{name} {shown(first)} -> {shown(second)}" for name, (first, second) in differing.items())
+
+
+def shown(values: Sequence[Any]) -> str:
+    """Return the values of one side of a difference as text."""
+    return ", ".join(map(_shown, values))
+
+
+def _shown(value: Any) -> str:
+    from orthobench.settings import text
+
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return text([_shown(entry) for entry in value])
+    if isinstance(value, dict):
+        plugin = value.get("path") or value.get("distribution")  # in an environment, with the hashes of its files
+        return f"{plugin} {value.get('revision')}" if plugin else str(value)
+    return text(value)
