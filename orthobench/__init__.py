@@ -5,6 +5,7 @@
     run = ob.run("adding", "scornn", preset="quick", hidden_size=64)
 
 The names of `orthobench.api` are available here. They are imported on first use, so that `import orthobench` is fast.
+The import changes nothing in the process except that it lets idle threads sleep, if torch is not imported yet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orthobench import api
+from orthobench.system.cores import quiet_idle_threads
 from orthobench.version import __version__ as __version__
+
+quiet_idle_threads()
 
 if TYPE_CHECKING:
     from orthobench.api import *  # noqa: F403

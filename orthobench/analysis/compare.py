@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from orthobench.analysis.inference import (
@@ -27,6 +28,7 @@ from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
 from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
+from orthobench.store.columns import metric_columns
 
 
 @dataclass(frozen=True)
@@ -208,11 +210,9 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
     """Return the end of each run's tests of its metric, by the run's id; a run without tests is left out."""
     ends: dict[int, CurveEnd] = {}
     for metric in {run.metric for run in runs}:
-        tests: dict[int, list[float]] = {}
-        ids = [run.id for run in runs if run.metric == metric]
-        for run, *_, value in store.metric_values(ids, split="test", name=metric):
-            tests.setdefault(run, []).append(value)
-        ends |= {run: end for run, values in tests.items() if (end := curve_end(values))}
+        columns = metric_columns(store, [run.id for run in runs if run.metric == metric], "test", metric)
+        curves = zip(columns.run_of.tolist(), pairwise(columns.bounds.tolist()), strict=True)
+        ends |= {run: end for run, (start, stop) in curves if (end := curve_end(columns.value[start:stop].tolist()))}
     return ends
 
 

@@ -152,7 +152,7 @@ class VariantData(Variant):
         # The next number, because an end that only equals the baseline is not better.
         return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
 
-    @property
+    @cached_property
     def solved(self) -> Side | None:
         """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known."""
         limit = self._limit
@@ -215,6 +215,8 @@ class Condition:
 def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
     """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
     runs = store.runs() if runs is None else runs
+    if not runs:
+        return []
     ids = [run.id for run in runs]
     metrics = metrics_by_variant(metric_columns(store, ids), runs)
     traces = vectors_by_variant(trace_columns(store, ids), runs)

@@ -131,6 +131,8 @@ def summarize(values: Sequence[float], bounds: tuple[float, float] = (-math.inf,
 
 DRAWS = 9_999
 """The number of resamples to draw; if there are no more permutations, all are tried and the test is exact."""
+VALUES_AT_ONCE = 1_000_000
+"""Values of resamples that are held in memory at once."""
 FEWEST_OF_MEDIAN = 5
 """The fewest values for which a median has an interval: the range of four covers it in only 87.5 % of cases."""
 
@@ -176,7 +178,7 @@ def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
     if np.ptp(data) == 0:
         return Median(n, value, value, value)
-    medians = np.median(data[_resamples(n)], axis=1)
+    medians = np.concatenate([np.median(data[rows], axis=1) for rows in in_parts(_resamples(n))])
     bounds = (float(np.percentile(medians, 100 * part)) for part in (level / 2, 1 - level / 2))
     low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
     return Median(n, value, low, high)
@@ -187,7 +189,21 @@ def _resamples(n: int) -> np.ndarray:
     """Return the indices of the bootstrap's resamples of n values `[DRAWS, n]`, the same for every sample."""
     import numpy as np
 
-    return np.random.default_rng(0).integers(0, n, (DRAWS, n))
+    draw, rows = np.random.default_rng(0), np.empty((DRAWS, n), np.min_scalar_type(n))
+    for part in in_parts(rows):
+        part[:] = draw.integers(0, n, part.shape)
+    return rows
+
+
+def draws_at_once(values: int) -> int:
+    """Return the number of draws of this many values to hold at once; it does not change the result."""
+    return max(1, VALUES_AT_ONCE // values)
+
+
+def in_parts(rows: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of a matrix in views of at most `VALUES_AT_ONCE` values, or of one row."""
+    count = draws_at_once(rows.shape[1])
+    return [rows[start : start + count] for start in range(0, len(rows), count)]
 
 
 def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple[float, float]:

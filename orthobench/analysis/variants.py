@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orthobench.analysis.statistics import Summary, summarize
@@ -43,7 +44,7 @@ class Variant:
         """The distinct back ends of the finished runs (`backends`)."""
         return backends(self.runs)
 
-    @property
+    @cached_property
     def tags(self) -> list[str]:
         """The tags of all runs, sorted."""
         return sorted({tag for run in self.runs for tag in run.tags})
@@ -109,14 +110,17 @@ def differing_settings(runs: Sequence[Run], by: Callable[[Run], str]) -> dict[st
     """
     differing: dict[str, dict[str, Any]] = {}
     for members in group(runs, by):
-        described = [settings_of(run) for run in members]
+        described = {run.variant: settings_of(run) for run in members}
+        first = described[members[0].variant]
         names = {
             name
-            for name in set().union(*described)
-            if any(name not in own or own[name] != described[0].get(name) for own in described)
+            for name in set().union(*described.values())
+            if any(name not in own or own[name] != first.get(name) for own in described.values())
         }
-        for run, own in zip(members, described, strict=True):
-            differing[run.key] = {name: value for name, value in own.items() if name in names}
+        chosen = {
+            variant: {name: value for name, value in own.items() if name in names} for variant, own in described.items()
+        }
+        differing |= {run.key: dict(chosen[run.variant]) for run in members}
     return differing
 
 

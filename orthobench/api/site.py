@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.errors import UsageError
 from orthobench.options.checked import checked
 from orthobench.reporting.page.html import build_page, empty_page
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 from orthobench.reporting.web.serve import Page, PageServer
@@ -84,6 +85,7 @@ def serve(
     root = checkpoint_root(db)
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
+    kept = Kept()
     with ExitStack() as stack:
 
         def newest() -> Any:
@@ -101,7 +103,7 @@ def serve(
             if not opened:
                 return empty_page(sweeps)
             scope = Scope(chosen, status_of=status_in(opened[0], db))
-            return build_page(opened[0], scope, keys, sweeps=sweeps)[0]
+            return build_page(opened[0], scope, keys, sweeps=sweeps, kept=kept)[0]
 
         with PageServer(Page(page, newest), port) as server:
             server.page.current()

@@ -26,7 +26,6 @@ from orthobench.errors import OrthobenchError, UsageError, one_line, without_pas
 from orthobench.options.arguments import DeviceName
 from orthobench.options.arguments import read as read_argument
 from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
-from orthobench.system.cores import quiet_idle_threads
 from orthobench.system.location import from_home
 from orthobench.system.output import harmless_output, open_closed_streams
 from orthobench.system.signals import stop_while_torch_is_loaded
@@ -222,7 +221,6 @@ class Spelled(logging.Formatter):
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
     open_closed_streams()
-    quiet_idle_threads()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
             stream.reconfigure(errors=SPELLED)

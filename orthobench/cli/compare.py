@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -23,6 +24,7 @@ from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
 from orthobench.options.run_options import SweepOptions
 from orthobench.planning import MAX_SEEDS
+from orthobench.system.cycles import without_cycle_search
 from orthobench.system.location import Location
 
 TRAINING = (
@@ -153,7 +155,21 @@ def command(
     }
     if given := [flag for flag, value in training.items() if value]:
         raise UsageError(f"{given[0]} is for a comparison that trains: add --tune 8, or leave it out")
-    selections = selections or []
+    _stored(selections or [], filters, value, paired, db, json=json, csv=csv)
+
+
+@without_cycle_search()
+def _stored(
+    selections: Sequence[str],
+    filters: Filters,
+    value: ComparedValue,
+    paired: bool | None,
+    db: Location,
+    *,
+    json: bool,
+    csv: bool,
+) -> None:
+    """Compare stored runs, or two databases."""
     from orthobench.cli.compare_databases import are_databases, compare_two
 
     if are_databases(selections):

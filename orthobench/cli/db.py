@@ -16,6 +16,7 @@ from orthobench.cli.merge import copied_weights
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
+from orthobench.system.cycles import without_cycle_search
 from orthobench.system.location import Location
 
 app = typer.Typer(
@@ -29,10 +30,18 @@ app = typer.Typer(
 
 
 @app.command(cls=Command)
-def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
+@without_cycle_search()
+def info(
+    db: Database = DEFAULT_DATABASE,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every row, also in a database with more than a million rows.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show schema, size, runs by status, machines and integrity.
 
-    Exit code 1: rows are damaged; 2: the database cannot be read.
+    In a database with more than a million rows, metric values and vectors are only checked with --check. Exit code 1:
+    rows are damaged; 2: the database cannot be read.
     """
     from collections import Counter
 
@@ -49,7 +58,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.weights.copy import is_elsewhere
     from orthobench.weights.weights_files import weights_folder
 
-    content = describe_database(db)
+    content = describe_database(db, check)
     root = checkpoint_root(db)
     with Store(open_engine(db)) as store:
         states = Counter(
@@ -81,7 +90,8 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
         for machine in content.machines:
             parts = [machine["accelerator"], machine["cpu"], f"{machine['cores']} cores", machine["platform"]]
             typer.echo(f"machine: {', '.join(filter(None, parts))}: {counted(machine['runs'], 'run')}")
-        typer.echo(f"integrity: {summary(content.problems) or 'ok'}")
+        unread = f", without the rows of {' and '.join(content.unread)}: --check reads them" if content.unread else ""
+        typer.echo(f"integrity: {summary(content.problems) or 'ok'}{unread}")
     if content.problems:
         raise typer.Exit(1)
 

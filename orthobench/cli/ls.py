@@ -8,11 +8,13 @@ import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.system.cycles import without_cycle_search
 
 HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
 
 @filtered()
+@without_cycle_search()
 def command(
     filters: Filters = NO_FILTERS,
     seed: Annotated[

@@ -25,9 +25,9 @@ def command(
 ) -> None:
     """Add the runs of other databases, or published runs.
 
-    The other databases do not change. Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
-    then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
-    the other databases are copied; published runs have none.
+    The other databases do not change. Each run is added once. If both databases have a run, the more advanced copy is
+    kept. Finished copies come first, then diverged ones, then those with more iterations, then the copy in this
+    database. The files of weights next to the other databases are copied; published runs have none.
     """
     from orthobench.hub.place import is_hub
     from orthobench.hub.publish import opened_runs

@@ -32,8 +32,9 @@ def command(
 ) -> None:
     """Write a static site of databases, or publish runs (--hub).
 
-    The site has a page for each database and an index, for GitHub Pages. The same command renews the site, and adds new runs to a repository. A folder with other files is left as it is;
-    see docs/publish.md. `orthobench ls --help` explains the filters.
+    The site has a page for each database and an index, for GitHub Pages. The same command renews the site, and adds
+    new runs to a repository. A folder with other files is left as it is; see docs/publish.md. `orthobench ls
+    --help` explains the filters.
     """
     from orthobench.errors import UsageError, counted
 

@@ -57,6 +57,8 @@ def runs_of(result: SweepResult, db: Location, dry_run: bool) -> list[dict[str, 
 
 def cell(value: Any) -> str:
     """Format a value for a table."""
+    if isinstance(value, str):  # the most frequent, in lists of thousands of runs
+        return value
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -75,7 +77,7 @@ def some_lengths(lengths: Iterable[int], trained: Iterable[int]) -> list[int]:
 
 def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows as aligned columns, with ? for control characters; faster than rich for thousands of rows."""
-    table = [headings, *([_harmless(text) for text in row] for row in rows)]
+    table = [headings, *(row if "".join(row).isprintable() else list(map(_harmless, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table))
 

@@ -47,8 +47,9 @@ def command(
 ) -> None:
     """Train a stored run again on this machine, and compare both.
 
-    The run is stored in a temporary database. In the environment of the stored run, all numbers have to be equal bit for bit. Elsewhere, the result has to be
-    within the spread of the variant's other seeds. --db may also name published runs: hf://ORG/NAME, or a folder.
+    The run is stored in a temporary database. In the environment of the stored run, all numbers have to be equal
+    bit for bit. Elsewhere, the result has to be within the spread of the variant's other seeds. --db may also name
+    published runs: hf://ORG/NAME, or a folder.
 
     Exit code 1: the numbers differ; 2: the run cannot be verified here.
     """

@@ -30,7 +30,6 @@ from orthobench.errors import UsageError
 from orthobench.executors.fork_server import ForkServer
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
 from orthobench.store import Status, Store
-from orthobench.system.cores import IDLE_THREADS
 from orthobench.system.signals import REQUESTS
 from orthobench.training.checkpoint import is_locked, remove_leftovers
 from orthobench.training.events import EventSink, replay
@@ -224,7 +223,7 @@ def worker_environment() -> dict[str, str]:
     """Return the environment of workers, except for what differs between them."""
     # Our own path and not the variable, because the program may have added folders in which its plugins are found.
     path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return IDLE_THREADS | os.environ | {"PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path}
 
 
 class _Worker:

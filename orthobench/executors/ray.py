@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Self
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, attempt, record_failure
-from orthobench.system.cores import quiet_idle_threads
 from orthobench.system.location import Location
 from orthobench.training.events import EventSink
 
@@ -205,7 +204,6 @@ def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
     Args:
         resumed: whether the run was lost on another machine and may still be locked there.
     """
-    quiet_idle_threads()
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     deadline = time.monotonic() + LOCK_GRACE

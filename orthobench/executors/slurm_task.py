@@ -15,7 +15,6 @@ from orthobench.executors.cluster import LOCK_GRACE
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.store import open_store
-from orthobench.system.cores import quiet_idle_threads
 from orthobench.training.events import EventSink
 
 
@@ -41,7 +40,6 @@ class RunGroup:
 
         SLURM asks the task to stop with SIGTERM before the time limit, before a preemption and after scancel.
         """
-        quiet_idle_threads()
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

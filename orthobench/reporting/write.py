@@ -10,7 +10,6 @@ from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat, TableFormat, is_image
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.commentary import read_source
-from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts, fill_in
 from orthobench.reporting.page.html import write_html, write_whole
 from orthobench.reporting.page.scope import Scope
@@ -20,6 +19,7 @@ from orthobench.reporting.tables.paper_table import condition_sheet, sheets
 from orthobench.reporting.tables.paper_table import write as write_tables
 from orthobench.reporting.tables.reproduction import everything_measured, reproduction, with_authors
 from orthobench.store import Store
+from orthobench.system.cycles import without_cycle_search
 from orthobench.system.kinds import refuse_other_kinds
 
 KINDS_BY_FORMAT = {

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -212,16 +212,32 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
 
     A condition is the task with its settings and version; runs with comparable metrics share it.
     """
+    return names_by_seed({name: value for name, value in spec.items() if name != "seed"})(spec["seed"])
+
+
+def names_by_seed(variant: Mapping[str, Any]) -> Callable[[int], dict[str, str]]:
+    """Return the function that returns `run_names` of a run of a variant by its seed.
+
+    Args:
+        variant: the spec of a run without its seed.
+    """
     # Each value is written once and joined three times, because a list of runs checks the names of every run.
-    whole = {name: _canonical(identity(value) if isinstance(value, Mapping) else value) for name, value in spec.items()}
-    task = {"task": whole["task"], "settings": whole["task_settings"], "version": whole["task_version"]}
-    variant = {name: value for name, value in whole.items() if name != "seed"}
-    return {"key": _joined(whole), "variant": _joined(variant), "condition": _joined(task)}
+    texts = {
+        name: _canonical(identity(value) if isinstance(value, Mapping) else value) for name, value in variant.items()
+    }
+    task = {"task": texts["task"], "settings": texts["task_settings"], "version": texts["task_version"]}
+    shared = {"variant": _hash(_joined(texts)), "condition": _hash(_joined(task))}
+    before, after = _joined({**texts, "seed": "\n"}).split("\n")  # no JSON of one line contains a new line
+
+    def names(seed: int) -> dict[str, str]:
+        return {"key": _hash(f"{before}{_canonical(seed)}{after}"), **shared}
+
+    return names
 
 
 def _joined(values: Mapping[str, str]) -> str:
-    """Return the `digest` of a record whose values are JSON already."""
-    return _hash(f"{{{','.join(f'{_canonical(name)}:{values[name]}' for name in sorted(values))}}}")
+    """Return the canonical JSON of a record whose values are JSON already."""
+    return f"{{{','.join(f'{_canonical(name)}:{values[name]}' for name in sorted(values))}}}"
 
 
 def text(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select, type_coerce
+from sqlalchemy import ColumnElement, func, select, type_coerce
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import NullType
 
@@ -109,12 +109,19 @@ def rows_in_order(bounds: Integers, parts: Integers) -> tuple[Integers, Integers
     return np.repeat(bounds[:-1][parts] - new[:-1], lengths) + np.arange(new[-1]), new
 
 
-def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
+def metric_columns(
+    store: Reader, run_ids: Sequence[int], split: str | None = None, name: str | None = None
+) -> MetricColumns:
     """Return the metric values of these runs; values that are not finite are restored from their `kind`.
 
     SQLite stores values of any type in any column. Rows with a value of the wrong type are left out with a warning.
+
+    Args:
+        split: restrict to "train", "test", "valid" or "probe".
+        name: restrict to this metric.
     """
-    return _without_broken(store, StoredMetric, lambda session, broken: _read_metrics(session, run_ids, broken))
+    only = [field == value for field, value in ((Series.split, split), (Series.name, name)) if value is not None]
+    return _without_broken(store, StoredMetric, lambda session, broken: _read_metrics(session, run_ids, broken, only))
 
 
 def trace_columns(store: Reader, run_ids: Sequence[int]) -> TraceColumns:
@@ -136,8 +143,13 @@ def _without_broken(
             return read(session, broken)
 
 
-def _read_metrics(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> MetricColumns:
+def _read_metrics(
+    session: Session, run_ids: Sequence[int], broken: Sequence[int], only: Sequence[ColumnElement[bool]] = ()
+) -> MetricColumns:
     """Return the metric values of these runs without the broken rows.
+
+    Args:
+        only: conditions on the series.
 
     Raises:
         ValueError: a value does not have the type of its column.
@@ -152,8 +164,9 @@ def _read_metrics(session: Session, run_ids: Sequence[int], broken: Sequence[int
     iterations, numbers = [np.zeros(0, int)], [np.zeros(0)]
     curves: list[list[Any]] = [[] for _ in SERIES_TYPES]
     connection = session.connection()
+    series = [StoredMetric.series_id.in_(select(Series.id).where(*only))] if only else []
     for ids in _parts(run_ids):
-        chosen = StoredMetric.run_id.in_(ids), StoredMetric.id.not_in(broken)
+        chosen = StoredMetric.run_id.in_(ids), StoredMetric.id.not_in(broken), *series
         for known, new in zip(
             curves, _columns(connection.execute(counts.where(*chosen)).all(), SERIES_TYPES), strict=True
         ):

@@ -13,18 +13,38 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    event,
+    false,
+    func,
+    inspect,
+    literal_column,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings, run_names
 from orthobench.store.result import CLOCK, EVENTS, Status, check_key
+from orthobench.store.specs import Spec
 from orthobench.store.sqlite import (
     RESTORE,
     SHOWN_PROBLEMS,
@@ -34,7 +54,18 @@ from orthobench.store.sqlite import (
     repair_of,
     translated_errors,
 )
-from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run, Series
+from orthobench.store.tables import (
+    VERSION_TABLE,
+    WORDS,
+    Base,
+    Block,
+    Environment,
+    NotFinite,
+    Run,
+    Series,
+    StoredTrace,
+    open_block,
+)
 from orthobench.system.location import Location
 
 CHECK_SECONDS = 5.0
@@ -107,24 +138,28 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
         raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
 
 
-def problems_of(engine: Engine) -> list[str]:
-    """Read every row of a database, and return the faults; a server checks its own files."""
+def problems_of(engine: Engine, tables: Collection[str] | None = None) -> list[str]:
+    """Read every row of a database, and return the faults; a server checks its own files.
+
+    Args:
+        tables: read only these tables, and leave out SQLite's check of its whole file.
+    """
     if engine.dialect.name != "sqlite":
         with engine.connect() as connection:
-            return list(map(str, faults_in(connection)))
-    damages, faults = _examined(engine)
+            return list(map(str, faults_in(connection, tables)))
+    damages, faults = _examined(engine, tables)
     return [*damages, *map(str, faults)]
 
 
-def _examined(engine: Engine) -> tuple[list[str], list[Fault]]:
-    """Return what SQLite finds in its file, and the broken rows."""
+def _examined(engine: Engine, tables: Collection[str] | None = None) -> tuple[list[str], list[Fault]]:
+    """Return what SQLite finds in its file, and the broken rows; `tables` as for `problems_of`."""
     if engine.dialect.name != "sqlite":
         return [], []
     try:
         with engine.connect() as connection:
-            lines = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+            lines = connection.execute(text("PRAGMA integrity_check")).scalars().all() if tables is None else ()
             damages = [str(line) for line in lines if line != "ok"]
-            return damages, list(faults_in(connection))
+            return damages, list(faults_in(connection, tables))
     except DamagedError as error:
         return [_problem(error)], []
     except UnicodeDecodeError as error:
@@ -176,15 +211,37 @@ def _unreadable(
     connection: Connection, table: Table, columns: Sequence[Column[Any]], limit: int | None
 ) -> Iterator[tuple[int, str]]:
     """Yield the number of each row that cannot be read, with the reason."""
-    query, count = f'SELECT {number_column(connection)} FROM "{table.name}" ORDER BY 1', 0
-    rows: Sequence[int] = connection.exec_driver_sql(query).scalars().all()
+    number: ColumnElement[int] = literal_column(number_column(connection))
+    count = 0
+    query = select(number).select_from(table).order_by(number)
+    is_suspect, at_once = _suspect(connection, columns), ROWS_AT_ONCE
+    if is_suspect is not None:
+        query, at_once = query.where(is_suspect), 1
+    rows: Sequence[int] = connection.execute(query).scalars().all()
     read = partial(_read_rows, connection, table, columns)
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        for fault in _searched(read, rows[start : start + ROWS_AT_ONCE]):
+    for start in range(0, len(rows), at_once):
+        for fault in _searched(read, rows[start : start + at_once]):
             yield fault
             count += 1
             if limit is not None and count > limit:
                 return
+
+
+def _suspect(connection: Connection, columns: Sequence[Column[Any]]) -> ColumnElement[bool] | None:
+    """Return a condition on the rows with a value that no such column can have; None if only Python can tell.
+
+    Millions of numbers are thereby checked in SQL. A server itself refuses values of the wrong type.
+    """
+    kinds = {Integer: ("integer", "null"), Float: ("real", "integer", "null")}
+    wrong: list[ColumnElement[bool]] = []
+    for column in columns:
+        if isinstance(column.type, NotFinite):
+            wrong.append(type_coerce(column, String).not_in(WORDS))
+        elif (names := next((names for kind, names in kinds.items() if isinstance(column.type, kind)), None)) is None:
+            return None
+        elif connection.dialect.name == "sqlite":
+            wrong.append(func.typeof(column).not_in(names))
+    return or_(false(), *wrong)
 
 
 def row_problem(connection: Connection, table: Table, row: int) -> str | None:
@@ -199,9 +256,12 @@ def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[An
     Raises:
         Exception: any of `UNEXPECTED`, or DamagedError; a row cannot be read.
     """
-    range_ = text(f"{number_column(connection)} BETWEEN {first} AND {last}")
+    range_ = literal_column(number_column(connection), Integer).between(first, last)
     check = _CHECKS.get(table.name, lambda row: None)
-    for row in connection.execute(select(*columns).where(range_)).mappings():
+    unread = [  # because unpacking takes longer than the check
+        type_coerce(each, LargeBinary).label(each.name) if isinstance(each.type, Block) else each for each in columns
+    ]
+    for row in connection.execute(select(*unread).where(range_)).mappings():
         check(dict(row))
 
 
@@ -413,7 +473,7 @@ def check_metrics(records: Any) -> None:
         ValueError, TypeError, AttributeError: it does not.
     """
     for name, record in ({} if records is None else records).items():
-        for field, value in asdict(Metric.read(name, record)).items():
+        for field, value in vars(Metric.read(name, record)).items():
             if type(value) is not (bool if field == "is_fraction" else str):
                 raise ValueError(f"the {field} of {name:.40} is {value!r:.40}")
 
@@ -454,7 +514,8 @@ def _check_run(run: Mapping[str, Any]) -> None:
         check_key(run["key"])
         Status(run["status"])
         check_spec(run["spec"])
-        names = run_names(run["spec"])
+        spec = run["spec"]
+        names = spec.names if isinstance(spec, Spec) else run_names(spec)
         if names["key"] == run["key"]:  # so the spec is right
             for name, expected in names.items():
                 if run.get(name, expected) != expected:
@@ -470,9 +531,14 @@ def _check_run(run: Mapping[str, Any]) -> None:
         raise ValueError(f"{run['iterations_per_epoch']} iterations per epoch")
 
 
+def _check_trace(trace: Mapping[str, Any]) -> None:
+    open_block(trace["vectors"])
+
+
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     Run.__tablename__: _check_run,
     Environment.__tablename__: _check_environment,
+    StoredTrace.__tablename__: _check_trace,
 }
 """Checks of rows whose columns can each be read, by table; they raise ValueError."""
 

@@ -11,15 +11,19 @@ from sqlalchemy import Connection, func, inspect, select, table
 from orthobench.store.damage import check_tables, problems_of
 from orthobench.store.open import HEAD, open_engine, reach_database, schema_revision, without_runs
 from orthobench.store.sqlite import log_of
-from orthobench.store.tables import VERSION_TABLE, Environment, Run
+from orthobench.store.tables import VERSION_TABLE, Environment, Run, StoredMetric, StoredTrace
 from orthobench.system.location import Location
 
+MOST_ROWS = 1_000_000
+"""The most rows that are all read without being asked for: about two seconds."""
+LARGE = (StoredMetric.__tablename__, StoredTrace.__tablename__)
+"""The tables that are not read in a larger database."""
 MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
 
 
 @dataclass(frozen=True)
 class Description:
-    """A database: schema, size (None for a server), rows by table, runs, machines and problems."""
+    """A database: schema, size (None for a server), rows by table, runs, machines, problems and unread tables."""
 
     schema: str
     kind: str
@@ -28,10 +32,14 @@ class Description:
     runs: list[tuple[str, str]]  # key and status
     machines: list[dict[str, Any]]  # facts, and the number of runs
     problems: list[str]
+    unread: list[str]
 
 
-def describe_database(location: Location) -> Description:
+def describe_database(location: Location, check: bool = False) -> Description:
     """Return the description of a database.
+
+    Args:
+        check: read every row, also those of the tables `LARGE` in a database with more than `MOST_ROWS` rows.
 
     Raises:
         UsageError: the database does not exist or cannot be read.
@@ -46,14 +54,19 @@ def describe_database(location: Location) -> Description:
             check_tables(engine, location)
         with engine.connect() as connection:
             names = [name for name in inspect(connection).get_table_names() if name != VERSION_TABLE]
+            rows = {
+                name: connection.scalar(select(func.count()).select_from(table(name))) or 0 for name in sorted(names)
+            }
+            unread = [name for name in LARGE if name in rows and not check and sum(rows.values()) > MOST_ROWS]
             return Description(
                 version,
                 f"{engine.dialect.name} {'.'.join(map(str, engine.dialect.server_version_info or ()))}",
                 None if file is None else _size(file),
-                {name: connection.scalar(select(func.count()).select_from(table(name))) or 0 for name in sorted(names)},
+                rows,
                 [(key, status) for key, status in connection.execute(select(Run.key, Run.status))],
                 _machines(connection),
-                problems_of(engine),
+                problems_of(engine, [name for name in names if name not in LARGE] if unread else None),
+                unread,
             )
 
     try:

@@ -20,12 +20,12 @@ from orthobench.errors import OrthobenchError, UsageError, installation, shell_c
 from orthobench.store.backup import back_up
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
 from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
+from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
 from orthobench.system.files import storage_error
 from orthobench.system.location import Location, Place
-from orthobench.system.strict_json import load_json
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
@@ -170,7 +170,7 @@ def open_engine(location: Location, *, create: bool = False) -> Engine:
     elif file is not None and not create:
         arguments = {"poolclass": NullPool}
     try:
-        engine = create_engine(url, json_deserializer=load_json, **arguments)
+        engine = create_engine(url, json_deserializer=read_json, **arguments)
     except ImportError as error:
         fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error

@@ -180,14 +180,18 @@ class Located(TypeDecorator[Location]):
         return None if value is None else Location(value)
 
 
+WORDS = ("nan", "inf", "-inf")
+"""The words for numbers that are not finite."""
+
+
 class NotFinite(TypeDecorator[str]):
-    """The word for a number that is not finite: nan, inf or -inf. No database knows these words, so all are checked."""
+    """The word for a number that is not finite (`WORDS`). No database knows these words, so all are checked."""
 
     impl = String
     cache_ok = True
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        if value is None or value in ("nan", "inf", "-inf"):
+        if value is None or value in WORDS:
             return value
         raise ValueError(f"{value!r:.40} is not nan, inf or -inf")
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
 from support.records import run_record
 
-from orthobench.analysis import inference
+from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.inference import compare_paired, compare_unpaired, holm
 from orthobench.store import MetricRow, Status, open_store
@@ -334,7 +334,7 @@ def test_memory_of_a_test_does_not_grow_with_the_runs(test):
 def test_draws_in_parts_equal_all_draws_at_once(monkeypatch):
     first, second = np.random.default_rng(0).normal(size=(2, 30))
     whole = [test(first, second).p for test in (compare_paired, compare_unpaired)]
-    monkeypatch.setattr(inference, "VALUES_AT_ONCE", 1000)
+    monkeypatch.setattr(statistics, "VALUES_AT_ONCE", 1000)
     assert [test(first, second).p for test in (compare_paired, compare_unpaired)] == whole
 
 
@@ -344,15 +344,16 @@ def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
             run = store.start(run_record(key=f"{number:016x}", model=model, seed=number % 2), {})
             rows = [MetricRow(split, name, 1, 1, 0.5) for split in ("train", "test") for name in ("mse", "accuracy")]
             store.log(run.id, rows, [], {"status": Status.FINISHED, "iterations": 1})
-        read = {"runs": [], "metric_values": []}
-        for name, results in read.items():
-            method = getattr(store, name)
+        read = {"runs": [], "metric_columns": []}
+        for owner, name in ((store, "runs"), (compare, "metric_columns")):
+            method = getattr(owner, name)
 
-            def counted(*arguments, method=method, results=results, **options):
+            def counted(*arguments, method=method, results=read[name], **options):
                 results.append(method(*arguments, **options))
                 return results[-1]
 
-            monkeypatch.setattr(store, name, counted)
+            monkeypatch.setattr(owner, name, counted)
         contrasts(store, ["model=rnn", "model=lstm", "model=gru"], {}, lambda run: run.status)
     assert [[run.model for run in runs] for runs in read["runs"]] == [["rnn"] * 2, ["lstm"] * 2, ["gru"] * 2]
-    assert [(split, name) for rows in read["metric_values"] for _, split, name, *_ in rows] == [("test", "mse")] * 6
+    [columns] = read["metric_columns"]
+    assert (len(columns.value), columns.splits, columns.names) == (6, ["test"], ["mse"])

@@ -88,6 +88,22 @@ def test_damage_is_reported(orthobench, database):
     assert (upgraded.code, "results.db is damaged: row 1 of table benchmark: " in upgraded.err) == (2, True)
 
 
+def test_rows_of_a_large_database_are_read_on_demand(orthobench, database, monkeypatch):
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE metric SET value = 'text' WHERE id = 1")
+    monkeypatch.setattr("orthobench.store.describe.MOST_ROWS", 4)
+    shown = orthobench("db", "info")
+    assert shown.out.endswith("integrity: ok, without the rows of metric and trace: --check reads them\n")
+    assert shown.code == 0
+    assert json.loads(orthobench("db", "info", "--json").out)["unread"] == ["metric", "trace"]
+    checked = orthobench("db", "info", "--check")
+    assert "integrity: row 1 of table metric: 'text' is not a number\n" in checked.out
+    assert checked.code == 1
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE run SET status = 'text' WHERE id = 1")
+    assert orthobench("db", "info").code == 1  # the runs themselves are always read
+
+
 def test_upgrade_converts_the_schema(orthobench, old):
     shown = orthobench("db", "upgrade", "--db", "old.db")
     assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old file is kept as old.db.backup-{OLDER}\n"

@@ -15,7 +15,7 @@ from orthobench.plugins import Catalog
 CATALOG = Catalog()
 MODELS = sorted(plugin.name for plugin in CATALOG if plugin.kind == "model" and plugin.is_built_in)
 COARSE = {"kru", "goru", "pd_ssm"}
-"""Models that come no closer: the hidden size has to be a power of two, or a step of it adds a tenth of the parameters."""
+"""Models that come no closer: their size is a power of two, or one step of it adds a tenth of the parameters."""
 QUICK = ("rnn", "slstm", "lru", "kru", "pd_ssm")
 """Models of which each kind of size is tried in a short run of the tests."""
 ADDING = protocol().columns[0]

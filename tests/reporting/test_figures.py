@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
+from support.pages import unpacked_runs
 
 from orthobench.analysis.conditions import NearestExperiment, collect
 from orthobench.analysis.curves import Curve
@@ -414,7 +415,7 @@ def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):
     steps = np.arange(784)
     with_gradients(database, "lstm", 0, {40: (2 + np.sin(steps / 20)).tolist()})
     (condition,) = collect(database.store)
-    (run,) = run_details(condition, points_for(10_000))["runs"].values()
+    (run,) = unpacked_runs(run_details(condition, points_for(10_000))).values()
     (trace,) = run["traces"]
     assert trace["of"] == 784
     assert 60 <= len(trace["y"]) <= 70
@@ -435,7 +436,7 @@ def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock
     assert variant.run.wall_seconds == 300
     assert variant.run.phases == ({"train": 240, "test": 60} if known else {})
     assert (variant.seconds_per_epoch is not None) == known
-    told = [run["untimed"] for run in run_details(condition, points=100)["runs"].values()]
+    told = [run["untimed"] for run in unpacked_runs(run_details(condition, points=100)).values()]
     assert told.count(UNTIMED) == (0 if known else 2)
     drawn = condition_figures(condition, Styles([condition]))
     assert ("seconds" in drawn) == known  # a figure of one model says nothing

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import support.lengths
+from support.pages import unpacked_runs
 from typer.testing import CliRunner
 
 import orthobench as ob
@@ -182,11 +183,10 @@ def test_other_conditions_have_no_length_figure(store):
 
 def test_run_page_has_lengths_as_the_axis(store):
     condition = condition_of_sums(store)
-    details = run_details(condition, 100)
-    record = next(iter(details["runs"].values()))
+    record = next(iter(unpacked_runs(run_details(condition, 100)).values()))
     names = [trace["name"] for trace in record["traces"] if trace["name"].startswith("by_length")]
     assert names == ["by_length/accuracy, epoch 0", "by_length/accuracy, epoch 3"]
-    assert record["trained"] == (2.0, 4.0)
+    assert record["trained"] == [2.0, 4.0]
 
 
 def test_evaluation_prints_the_metric_over_length(database, store):

@@ -14,6 +14,7 @@ from support.pages import block
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.scope import Scope
 from orthobench.settings.assignments import parse_conditions
 from orthobench.store import open_store
@@ -61,7 +62,7 @@ def test_coverage_counts_the_shown_rows(database):
 
 def test_conditions_select_runs(database):
     scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
-    (condition,) = collect(database.store, scope.select(database.store))
+    (condition,) = collect(database.store, scope.select(database.store, Kept()))
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
 
 

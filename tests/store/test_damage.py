@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -383,6 +384,41 @@ def test_copy_that_differs_is_not_accepted_as_backup(sound, tmp_path, monkeypatc
         with pytest.raises(StorageError, match=r"copy\.db cannot be written: the copy has faults: "):
             back_up(path, copy)
         assert not copy.exists()
+
+
+def test_sql_finds_the_rows_that_python_cannot_read(sound, tmp_path, monkeypatch):
+    """One row of the metric values for each column and value of a type that SQLite can store in it."""
+    path = tmp_path / "copy.db"
+    shutil.copy(sound, path)
+    values = (None, 1, 1.5, float("inf"), "", "nan", "-inf", "a text", b"", b"nan", b"\xff")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(  # without its constraints
+            "UPDATE sqlite_master SET sql = 'CREATE TABLE metric (id INTEGER PRIMARY KEY, run_id INTEGER, "
+            "series_id INTEGER, epoch INTEGER, iteration INTEGER, value FLOAT, kind VARCHAR, "
+            "UNIQUE (run_id, series_id, iteration))' WHERE name = 'metric'"
+        )
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM metric")
+        columns = ("epoch", "iteration", "value", "kind")
+        for row, (column, value) in enumerate(itertools.product(columns, values)):
+            own = dict.fromkeys(columns, 0) | {"kind": None, "iteration": 1000 + row} | {column: value}
+            connection.execute(
+                "INSERT INTO metric (run_id, series_id, epoch, iteration, value, kind) "
+                "VALUES (1, 1, :epoch, :iteration, :value, :kind)",
+                own,
+            )
+        connection.execute("UPDATE metric SET kind = CAST(x'ff' AS TEXT) WHERE id = 1")
+    with open_store(str(path)) as store:
+
+        def found() -> list[damage.Fault]:
+            with store.engine.connect() as connection:
+                return list(damage.faults_in(connection, ["metric"]))
+
+        by_sql = found()
+        monkeypatch.setattr(damage, "_suspect", lambda connection, columns: None)
+        assert by_sql == found()
+        assert len(by_sql) > 20
 
 
 def test_inflicted_damage_is_detectable(sound, tmp_path):

@@ -8,6 +8,7 @@ import json
 import math
 import re
 import struct
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,29 @@ def unpacked_figures(content: bytes) -> dict[str, Any]:
             own = values[trace["y"] : trace["y"] + len(trace["x"])]
             trace["y"] = [None if math.isnan(value) else float(f"{value:.5g}") for value in own]
     return loaded["figures"]
+
+
+def unpacked_runs(content: bytes) -> dict[str, Any]:
+    """The details of runs as `run_details` packs them, by key, with the numbers of their curves and axes."""
+    line, _, planes = content.partition(b"\n")
+    loaded = json.loads(line)
+    count = len(planes) // 4
+    steps = (int.from_bytes(planes[at::count], "little") for at in range(count))
+    sums = accumulate(-(step + 1) // 2 if step % 2 else step // 2 for step in steps)
+    whole = [(number + 2**31) % 2**32 - 2**31 for number in sums]
+
+    def decimal(code: int) -> float | None:
+        if code in (0, 1):
+            return (None, 0.0)[code]
+        exponent, place = divmod(abs(code) - 2, 9000)
+        return float(f"{'-' if code < 0 else ''}{1000 + place}e{exponent - 403}")
+
+    for run in loaded["runs"].values():
+        for curve in (*run["curves"], *run["traces"]):
+            start, length = loaded["axes"][curve["x"]]
+            curve["x"] = whole[start : start + length]
+            curve["y"] = [decimal(code) for code in whole[curve["y"] : curve["y"] + length]]
+    return loaded["runs"]
 
 
 def figures(text: str) -> dict[str, dict[str, Any]]:

@@ -67,16 +67,30 @@ class Styles:
 
     A model without a look gets a colour and dash that no other model in the report has, as long as there are any left.
     Up to 864 models, no two share colour, dash and symbol.
+
+    Args:
+        earlier: the styles of an earlier page, whose lines keep their styles if its models were the same.
     """
 
-    def __init__(self, conditions: Sequence[Condition]) -> None:
+    def __init__(self, conditions: Sequence[Condition], earlier: Styles | None = None) -> None:
+        self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
         models = {variant.run.model for condition in conditions for variant in condition.variants}
+        self._models = models
+        self._styles: dict[str, Style]
+        if earlier is not None and earlier._models == models:
+            self._styles = earlier._styles
+            present = {id(condition) for condition in conditions}
+            self._lines = {number: lines for number, lines in earlier._lines.items() if number in present}
+            return
         shipped = shipped_styles()
         self._styles = {model: style for model, style in shipped.items() if model in models}
         for model in sorted(models - shipped.keys()):
             self._styles[model] = _other(self._styles.values(), shipped.values())
         self._styles = shipped | self._styles
-        self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
+
+    def looks(self, conditions: Sequence[Condition]) -> dict[str, Style]:
+        """Return the styles of the models of these conditions, from which the styles of their lines follow."""
+        return {v.run.model: self._styles[v.run.model] for condition in conditions for v in condition.variants}
 
     def of_model(self, model: str) -> Style:
         """Return a model's style."""

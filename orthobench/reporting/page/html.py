@@ -6,8 +6,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,16 @@ from orthobench.reporting.page import sparks, verdict_sheet
 from orthobench.reporting.page.bundle import bundle
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
-from orthobench.reporting.page.compressed_blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.page.compressed_blocks import block, json_block, plotly_block, plotly_script, policy
 from orthobench.reporting.page.contents import Contents, contents_of
-from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix, short_labels
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
     GROUPS,
+    ArtifactView,
     PaperView,
     compared,
     full_title,
@@ -56,13 +58,14 @@ from orthobench.reporting.page.regressions import GatedNumber, draw_gate, gated_
 from orthobench.reporting.page.run_records import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.search_data import search_record
-from orthobench.reporting.page.studies import StoredStudy, draw, figures_of, find_result
+from orthobench.reporting.page.studies import Section, StoredStudy, draw, figures_of, find_result
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
 from orthobench.reporting.tables.reproduction import where_it_was_run
 from orthobench.spec.index import index
 from orthobench.store import Status, Store
 from orthobench.store.result import UNTIMED
+from orthobench.system.cycles import without_cycle_search
 from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.version import __version__
@@ -94,23 +97,26 @@ def build_page(
     variant_keys: Mapping[str, str],
     commentary: Path | None = None,
     sweeps: Sequence[Mapping[str, Any]] | None = None,
+    kept: Kept | None = None,
 ) -> tuple[str, Contents]:
     """Return the text of the page and its contents.
 
     Args:
         variant_keys: as for `write_html`.
         sweeps: the sweeps that train now (`running_sweeps`), on a page that a server updates.
+        kept: the parts of an earlier page with the same scope, of which those with changed runs are built again.
 
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
     source = read_source(commentary) if commentary else ""
-    conditions, views, _ = load_views(store, scope, variant_keys)
+    kept = kept or Kept()
+    conditions, views, _ = load_views(store, scope, variant_keys, kept)
     author_text = render(source, Facts(conditions, views), str(commentary)) if commentary else None
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
     gated = [] if scope.conditions or scope.paper else gated_numbers(store)
-    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated)
+    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated, kept)
     return page, contents_of(conditions, views)
 
 
@@ -155,23 +161,27 @@ def _render(
     commentary: Commentary | None = None,
     sweeps: Sequence[Mapping[str, Any]] | None = None,
     gated: Sequence[GatedNumber] = (),
+    kept: Kept | None = None,
 ) -> str:
+    kept = kept or Kept()
     studied = [condition for result in results for _, condition in result.conditions]
-    styles = Styles([*conditions, *studied])
-    sections = [draw(result, styles) for result in results]
-    drawn = {condition.key: _condition_figures(condition, styles) for condition in conditions}
-    drawn |= _paper_figures(views, styles)
-    everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
+    styles = kept.styles = Styles([*conditions, *studied], kept.styles)
+    parts = [
+        *(_study_part(result, styles, kept) for result in results),
+        *(_condition_part(condition, styles, kept) for condition in conditions),
+        *(_panel_part(part, panel, styles, kept) for view in views for part in view.artifacts for panel in part.panels),
+    ]
+    sections = [part.section for part in parts if part.section]
+    drawn = {part.key: part.figures for part in parts if not part.section}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
-    plain = {
-        key: {name: figure_json(figure) for name, (_, figure) in drawings.items()}
-        for key, drawings in everything.items()
-    }
     matrix = compute_matrix(conditions)
     is_measured = any(view.coverage[0] for view in views)
     printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)
-    boards = {condition.key: leaderboard(condition) for condition in conditions}
+    boards = {
+        condition.key: kept(f"leaderboard {condition.key}", [condition], None, partial(leaderboard, condition))
+        for condition in conditions
+    }
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
@@ -206,9 +216,7 @@ def _render(
             figures=drawn,
             scores=SCORES,
             without_score={condition.key: without_score(condition) for condition in conditions},
-            remarks={
-                key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
-            },
+            remarks={part.key: part.remarks for part in parts},
             commands=_commands(views, sections),
             studies=sections,
             shared_studies=[section for section in sections if not section.study.has_page],
@@ -242,7 +250,10 @@ def _render(
             css=Markup(style),
             js=Markup(script),
             blocks=[
-                *_blocks(conditions, views, plain, styles, searches, list(counted.values()), labels, sweeps or ()),
+                plotly_block(),
+                *_facts(conditions, views, styles, searches, list(counted.values()), labels, sweeps or ()),
+                *(part.block for part in parts),
+                *_run_blocks(conditions, points_for(len(counted)), kept),
                 json_block("about", about),
             ],
             created_at=datetime.now(UTC),
@@ -274,32 +285,78 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _blocks(
+@dataclass(frozen=True)
+class Part:
+    """The figures of a condition, a panel of a paper or a study, with their remarks and their block of data."""
+
+    key: str
+    figures: Drawn
+    remarks: dict[str, Any]
+    block: Markup
+    section: Section | None = None
+
+
+def _part(key: str, figures: Drawn, rates: Mapping[str, Any], section: Section | None = None) -> Part:
+    plain = {name: figure_json(figure) for name, (_, figure) in figures.items()}
+    words = {name: remarks(figure) for name, (_, figure) in figures.items()}
+    return Part(key, figures, words, block(f"figures-{key}", packed_figures(plain, rates=rates)), section)
+
+
+def _condition_part(condition: Condition, styles: Styles, kept: Kept) -> Part:
+    def build() -> Part:
+        lengths = over_length(condition, styles)
+        figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
+        return _part(condition.key, figures, _rates(condition))
+
+    return kept(f"figures-{condition.key}", [condition], styles.looks([condition]), build)
+
+
+def _panel_part(part: ArtifactView, panel: Condition, styles: Styles, kept: Kept) -> Part:
+    def build() -> Part:
+        return _part(panel.key, panel_figures(part, panel, styles), _rates(panel))
+
+    variants = [variant for each in part.panels for variant in each.variants]
+    values = styles.looks([panel]), [variant.label for variant in variants]
+    return kept(f"figures-{panel.key}", [run for variant in variants for run in variant.runs], values, build)
+
+
+def _study_part(result: StoredStudy, styles: Styles, kept: Kept) -> Part:
+    def build() -> Part:
+        section = draw(result, styles)
+        return _part(f"study-{section.study.name}", section.figures, {}, section)
+
+    looks = styles.looks([condition for _, condition in result.conditions])
+    return kept(f"figures-study-{result.study.name}", [result], looks, build)
+
+
+def _run_blocks(conditions: Sequence[Condition], points: int, kept: Kept) -> list[Markup]:
+    """Return the details of the runs of each condition."""
+
+    def build(condition: Condition) -> Markup:
+        return block(f"runs-{condition.key}", run_details(condition, points))
+
+    return [kept(f"runs-{condition.key}", [condition], points, partial(build, condition)) for condition in conditions]
+
+
+def _facts(
     conditions: Sequence[Condition],
     views: Sequence[PaperView],
-    plain: Mapping[str, Mapping[str, Any]],
     styles: Styles,
     searches: Sequence[SearchData],
     runs: Sequence[Any],
     labels: Mapping[str, str],
     sweeps: Sequence[Mapping[str, Any]],
 ) -> list[Markup]:
-    """Return the page's data: the plotting library, the index of runs, figures, and runs by condition."""
-    points = points_for(len(runs))
+    """Return the index of runs, and their environments."""
     index = run_index(conditions, styles, labels) | {
         "palette": PALETTE,
         "appearances": _appearances(views),
         "searches": [search_record(search) for search in searches],
         "sweeps": sweep_records(sweeps, runs),
     }
-    panels = (panel for view in views for part in view.artifacts for panel in part.panels)
-    rates = {condition.key: _rates(condition) for condition in (*conditions, *panels)}
     return [
-        block("plotly", plotly_script().encode()),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.flat_facts for run in runs}),
-        *(block(f"figures-{key}", packed_figures(named, rates=rates.get(key, {}))) for key, named in plain.items()),
-        *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
     ]
 
 
@@ -373,20 +430,6 @@ def _file_names(
     return {
         condition.key: (re.sub(r"[^\w.]+", "-", name.replace(" = ", "")).strip("-"), condition.metric.name)
         for condition, name in named
-    }
-
-
-def _condition_figures(condition: Condition, styles: Styles) -> Drawn:
-    lengths = over_length(condition, styles)
-    return condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
-
-
-def _paper_figures(views: Sequence[PaperView], styles: Styles) -> dict[str, Drawn]:
-    return {
-        panel.key: panel_figures(part, panel, styles)
-        for view in views
-        for part in view.artifacts
-        for panel in part.panels
     }
 
 

@@ -16,7 +16,7 @@ from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
 from orthobench.reporting.figures.decimate import WHOLE, Indices, thinned_curves
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.packed_figures import digits, packed_array
+from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, packed_array
 from orthobench.reporting.page.pages import full_title
 from orthobench.store import Run, Status
 from orthobench.store.result import CPU_SECONDS, UNTIMED
@@ -27,6 +27,8 @@ FEWEST_ENTRIES = 64
 """Points per vector with thousands of runs. A vector, such as the gradients by every step, has more details than a
 curve over epochs, and a run has only two measurements of each."""
 POINTS_IN_ALL = 24_000
+LARGEST = 2**31
+"""The first whole number that 32 bits with a sign cannot hold."""
 SHORT = 200
 """Characters of a message in the table of runs; the run's page shows all of it."""
 SPLITS = "test valid train probe"
@@ -132,10 +134,15 @@ def sweep_records(sweeps: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> l
     ]
 
 
-def run_details(condition: Condition, points: int) -> dict[str, Any]:
-    """Return the facts, settings and curves of a condition's runs, and the axes of the curves."""
+def run_details(condition: Condition, points: int) -> bytes:
+    """Return the facts, settings and curves of a condition's runs, packed (`WholeNumbers`).
+
+    The x of a curve is an axis, which is the place and the count of its values. Its y is the place of its first code
+    (`decimal_codes`).
+    """
     runs: dict[str, Any] = {}
-    axes = Axes()
+    numbers = WholeNumbers()
+    axes = Axes(numbers)
     for variant in condition.variants:
         curves = _curves(variant, axes, points)
         traces = _traces(variant, axes, max(points, FEWEST_ENTRIES))
@@ -163,27 +170,39 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "traces": traces.get(run.id, []),
                 "trained": trained,
             }
-    return {"runs": runs, "axes": axes.packed}
+    return numbers.packed({"runs": runs, "axes": axes.places})
 
 
 def points_for(count: int) -> int:
-    """Return the number of points per curve for this number of runs."""
-    return max(FEWEST_POINTS, min(POINTS, POINTS_IN_ALL // max(count, 1)))
+    """Return the number of points per curve for this number of runs.
+
+    It changes in steps of a third or a half, so that one more run seldom changes the curves of all others.
+    """
+    most = min(POINTS, POINTS_IN_ALL // max(count, 1))
+    steps = (step for size in range(most.bit_length()) for step in (2**size, 2**size * 3 // 2) if step <= most)
+    return max(FEWEST_POINTS, *steps) if most < POINTS else POINTS
 
 
 class Axes:
-    """The x values of all curves without duplicates, because most runs of a sweep share them."""
+    """The x values of all curves without duplicates, because most runs of a sweep share them.
 
-    def __init__(self) -> None:
-        self.packed: list[dict[str, str]] = []
-        self._numbers: dict[bytes, int] = {}
+    Attributes:
+        numbers: receives the values that are whole numbers of 32 bits.
+        places: the place and the count of each axis in `numbers`; for other values the values (`packed`).
+    """
+
+    def __init__(self, numbers: WholeNumbers) -> None:
+        self.numbers = numbers
+        self.places: list[tuple[int, int] | dict[str, str]] = []
+        self._known: dict[bytes, int] = {}
 
     def number(self, values: NDArray[Any]) -> int:
-        """Return the index of these values in `packed`."""
-        single = values.astype("<f4")
-        number = self._numbers.setdefault(single.tobytes(), len(self.packed))
-        if number == len(self.packed):
-            self.packed.append(packed_array(single))
+        """Return the index of these values in `places`."""
+        number = self._known.setdefault(values.astype(float).tobytes(), len(self.places))
+        if number == len(self.places):
+            is_whole = bool((np.abs(values) < LARGEST).all() and (values == np.rint(values)).all())
+            whole = values.astype(np.int64) if is_whole else None
+            self.places.append(packed_array(values) if whole is None else (self.numbers.add(whole), len(whole)))
         return number
 
 
@@ -192,10 +211,12 @@ def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
     curves: dict[int, list[dict[str, Any]]] = {}
     for split, name in sorted(variant.metrics, key=lambda series: (SPLITS.find(series[0]), series)):
         logged = variant.metrics[split, name]
-        for run, curve in zip(
-            logged.runs.tolist(), _thinned(logged.iteration, logged.value, logged.bounds, axes, limit), strict=True
-        ):
-            if curve.get("of", len(curve["y"])) > 1:
+        counts, drawn = (
+            np.diff(logged.bounds).tolist(),
+            _thinned(logged.iteration, logged.value, logged.bounds, axes, limit),
+        )
+        for run, count, curve in zip(logged.runs.tolist(), counts, drawn, strict=True):
+            if count > 1:
                 curves.setdefault(run, []).append({"name": f"{split} {name}", **curve})
     return curves
 
@@ -228,7 +249,7 @@ def _thinned(
 ) -> Iterator[dict[str, Any]]:
     """Yield the points of each of many curves, and their number if some are left out (`of`)."""
     points, ends = thinned_curves(y, bounds, limit)
-    places, values = x[points], digits(y[points], DIGITS)
+    places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
     for count, (start, end) in zip(np.diff(bounds).tolist(), pairwise(ends.tolist()), strict=True):
         missing = {"of": count} if end - start < count else {}
-        yield {"x": axes.number(places[start:end]), "y": values[start:end], **missing}
+        yield {"x": axes.number(places[start:end]), "y": first + start, **missing}

@@ -9,6 +9,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.selection import COLUMNS, select_runs
 from orthobench.errors import UsageError
 from orthobench.papers import Experiment
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.pages import ArtifactView, PaperView
 from orthobench.settings.assignments import Conditions, meets
 from orthobench.store import Run, Store
@@ -46,16 +47,13 @@ class Scope:
         if (self.table or self.figure) and not self.paper:
             raise UsageError("`table` and `figure` belong to a paper: add `paper`, for example `paper='helfrich2018'`")
 
-    def select(self, store: Store) -> list[Run]:
+    def select(self, store: Store, kept: Kept) -> list[Run]:
         """Return the runs that meet the conditions, with their current status.
 
         Raises:
             UsageError: no run meets them.
         """
-        runs = store.runs()
-        for run in runs:
-            run.status = self.status_of(run)
-        return select_runs(runs, self.conditions)
+        return select_runs(kept.runs(store, self.status_of), self.conditions)
 
     def restrict(self, views: Sequence[PaperView]) -> list[PaperView]:
         """Return the papers with the tables, figures, rows and curves that are in scope; empty papers are left out.

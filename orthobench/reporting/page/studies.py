@@ -12,6 +12,7 @@ from orthobench.reporting.figures import study_figures
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.figures.tracking_figures import tracking_figures
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.tables.longer_tests import longer_table
 from orthobench.reporting.tables.study_lengths import length_tables
 from orthobench.reporting.tables.study_table import StudyTable
@@ -69,22 +70,40 @@ class Section:
     panels: bool = False
 
 
-def find_result(store: Store, study: Study) -> StoredStudy | None:
-    """Return the newest result of a study, preferably at the paper's size; None without a record."""
+def find_result(
+    store: Store, study: Study, stored: Mapping[str, Run] | None = None, kept: Kept | None = None
+) -> StoredStudy | None:
+    """Return the newest result of a study, preferably at the paper's size; None without a record.
+
+    Args:
+        stored: all runs by key, if they have been read.
+        kept: what an earlier call has read.
+    """
+    kept = kept or Kept()
     records = store.benchmarks(study.record)
     if not records:
         return None
     record = next((entry for entry in reversed(records) if not _is_small(entry)), records[-1])
     named = record.results.get("figures", {})
-    conditions = [
-        (figure, condition) for figure, keys in named.items() for condition in collect(store, store.runs(keys=keys))
-    ]
-    return StoredStudy(study, record, conditions)
+    if stored is None:
+        keys = {key for keys in named.values() for key in keys}
+        stored = {run.key: run for run in store.runs(keys=sorted(keys))}
+    members = {figure: [run for key in keys if (run := stored.get(key))] for figure, keys in named.items()}
+
+    def read() -> StoredStudy:
+        chosen = {
+            figure: sorted(dict.fromkeys(runs), key=lambda run: run.id) for figure, runs in members.items()
+        }  # each once, in the order of their start
+        conditions = [(figure, condition) for figure, runs in chosen.items() for condition in collect(store, runs)]
+        return StoredStudy(study, record, conditions)
+
+    return kept(f"study {study.name}", [run for runs in members.values() for run in runs], record.id, read)
 
 
-def study_results(store: Store) -> list[StoredStudy]:
-    """Return the results of all studies that have a record."""
-    return [result for study in studies() if (result := find_result(store, study))]
+def study_results(store: Store, kept: Kept) -> list[StoredStudy]:
+    """Return the results of all studies that have a record; `kept` has read all runs."""
+    stored = kept.by_key()
+    return [result for study in studies() if (result := find_result(store, study, stored, kept))]
 
 
 def draw(result: StoredStudy, styles: Styles) -> Section:

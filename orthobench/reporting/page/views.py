@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from orthobench.analysis.conditions import Condition, collect
-from orthobench.papers import find_paper, papers
+from orthobench.analysis.variants import group
+from orthobench.papers import Paper, find_paper, find_study, papers
+from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.pages import PaperView, best_first, mark_repeated_claims, view_paper
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.studies import StoredStudy, study_results
-from orthobench.store import Store
+from orthobench.store import Run, Store
 
 
 def load_views(
-    store: Store, scope: Scope, variant_keys: Mapping[str, str]
+    store: Store, scope: Scope, variant_keys: Mapping[str, str], kept: Kept | None = None
 ) -> tuple[list[Condition], list[PaperView], list[StoredStudy]]:
     """Return the measured conditions, the papers and the studies in scope.
+
+    Args:
+        kept: what an earlier call has read and computed.
 
     Raises:
         UsageError: no run is in scope, or the paper, table or figure is unknown.
     """
     selected = [find_paper(scope.paper)] if scope.paper else papers()
-    conditions = [*map(best_first, collect(store, scope.select(store)))]
-    results = [] if scope.conditions else study_results(store)
+    kept = kept or Kept()
+    conditions = current_conditions(store, scope.select(store, kept), kept)
+    results = [] if scope.conditions else study_results(store, kept)
     by_name = {result.study.name: result for result in results}
-    views = mark_repeated_claims([view_paper(paper, conditions, variant_keys, by_name) for paper in papers()])
+
+    variants_of = {each.key: {variant.run.variant for variant in each.variants} for each in conditions}
+
+    def view(paper: Paper) -> PaperView:
+        names = {variant_keys.get(experiment.identity) for experiment in paper.experiments()}
+        used = [by_name.get(artifact.study) for artifact in paper.artifacts()]
+        loose = [find_study(part.study) for part in paper.artifacts() if part.study and part.study not in by_name]
+        tasks = {runs.task for study in loose for runs in study.run}
+        own = [each for each in conditions if each.task in tasks or not names.isdisjoint(variants_of[each.key])]
+        return kept(f"paper {paper.key}", [*own, *used], None, lambda: view_paper(paper, own, variant_keys, by_name))
+
+    views = mark_repeated_claims([view(paper) for paper in papers()])
     return conditions, scope.restrict([view for view in views if view.paper in selected]), results
+
+
+def current_conditions(store: Store, runs: Sequence[Run], kept: Kept) -> list[Condition]:
+    """Return the conditions of these runs, of which only those with changed runs are read, the best variants first."""
+    groups = {members[0].condition: members for members in group(runs, lambda run: run.condition)}
+    changed: dict[str, Condition] = {}
+
+    def read(key: str) -> Condition:
+        if key not in changed:  # all at once, because a query for each condition takes longer
+            others = [name for name, members in groups.items() if not kept.has(f"condition {name}", members)]
+            own = [run for run in runs if run.condition in others]
+            changed.update((condition.key, best_first(condition)) for condition in collect(store, own))
+        return changed[key]
+
+    return [kept(f"condition {key}", members, None, partial(read, key)) for key, members in groups.items()]

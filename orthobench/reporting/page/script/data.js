@@ -31,16 +31,61 @@ export function forget(name) {
 }
 
 /**
+ * Return a promise of a block's record and of the numbers of 32 bits after it.
+ * @param {string} name
+ * @returns {Promise<{ record: any, ordered: DataView, count: number }>}
+ */
+function unpackNumbers(name) {
+  const read = async () => {
+    const bytes = new Uint8Array(await inflate(document.getElementById("data-" + name)).arrayBuffer());
+    const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
+    const ordered = new DataView(new ArrayBuffer(4 * count));
+    for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
+    return { record: JSON.parse(new TextDecoder().decode(bytes.subarray(0, start))), ordered, count };
+  };
+  if (!unpacked.has(name)) unpacked.set(name, read());
+  return unpacked.get(name);
+}
+
+/**
+ * Return the details of a run as `run_details` packs them, with the numbers of its curves and of their axes.
+ * @param {string} name
+ * @param {string} key
+ * @returns {Promise<any>}
+ */
+export async function unpackRun(name, key) {
+  const { record, ordered, count } = await unpackNumbers(name);
+  const steps = new Int32Array(count);
+  for (let at = 0, sum = 0; at < count; at++) {
+    const step = ordered.getUint32(4 * at, true);
+    steps[at] = sum = (sum + ((step >>> 1) ^ -(step & 1))) | 0;
+  }
+  const run = record.runs[key];
+  /** @type {Record<number, number[]>} */
+  const axes = {};
+  /** @param {number} code */
+  const decimal = (code) => {
+    if (code === 0) return null;
+    if (code === 1) return 0;
+    const place = Math.abs(code) - 2;
+    return Number(`${code < 0 ? "-" : ""}${1000 + (place % 9000)}e${Math.floor(place / 9000) - 403}`);
+  };
+  /** @param {{ x: number, y: number }} curve */
+  const filled = ({ x, y, ...rest }) => {
+    const axis = record.axes[x];
+    axes[x] = Array.isArray(axis) ? Array.from(steps.subarray(axis[0], axis[0] + axis[1])) : Array.from(numbers(axis));
+    return { ...rest, x, y: axes[x].map((_, at) => decimal(steps[y + at])) };
+  };
+  return { ...run, curves: run.curves.map(filled), traces: run.traces.map(filled), axes };
+}
+
+/**
  * Return figures as `packed_figures` packs them, with a function that puts the numbers of a curve in their places.
  * @param {string} name
  * @returns {Promise<FigureBlock>}
  */
 export async function unpackFigures(name) {
-  const bytes = new Uint8Array(await unpack(name, "arrayBuffer"));
-  const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
-  const record = JSON.parse(new TextDecoder().decode(bytes.subarray(0, start)));
-  const ordered = new DataView(new ArrayBuffer(4 * count));
-  for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
+  const { record, ordered } = await unpackNumbers(name);
   /** @param {number} at */
   const value = (at) => ordered.getFloat32(4 * at, true);
   /** @param {number} number */

@@ -1,6 +1,6 @@
 // All runs of the page, as records.
 
-import { unpack, unpackIndex } from "./data.js";
+import { unpackIndex, unpackRun } from "./data.js";
 
 /** @type {Run[] | null} */
 let allRuns = null;
@@ -30,8 +30,7 @@ export function forgetRuns() {
 export async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
-  const { runs, axes } = await unpack("runs-" + run.condition.key);
-  return { ...run, ...runs[key], axes };
+  return { ...run, ...(await unpackRun("runs-" + run.condition.key, key)) };
 }
 
 /** @param {Run} run */

@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from orthobench.reporting.page import html
-from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.scope import Scope
+from orthobench.system.cycles import without_cycle_search
 
 
 def test_garbage_collection_pauses_and_resumes():
