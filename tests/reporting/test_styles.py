@@ -16,7 +16,7 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.reporting.figures.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
+from orthobench.reporting.figures.drawing import OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.pgfplots import MARKS
 from orthobench.reporting.figures.stills import MARKERS, compose, same_everywhere
@@ -118,7 +118,7 @@ def test_every_symbol_has_its_own_swatch():
 
 def test_no_curve_has_a_symbol_that_means_something():
     """Such as "published" or "solved"; in LaTeX and in still pictures neither, where all symbols look different."""
-    meaning = {PUBLISHED_SYMBOL, SOLVED_SYMBOL, ARROW, *OUTCOME_SYMBOLS.values()}
+    meaning = {PUBLISHED_SYMBOL, SOLVED_SYMBOL, *OUTCOME_SYMBOLS.values()}
     assert meaning.isdisjoint(ALL_SYMBOLS)
     assert {*ALL_SYMBOLS} | meaning == set(MARKS)
     assert len(set(MARKS.values())) == len(MARKS)
