@@ -204,6 +204,25 @@ def test_all_models_of_a_figure_differ(tmp_path, plugins):
     assert Counter(line.color for line in lines.values()) == {**dict.fromkeys(PALETTE, 1), GREY: len(lines) - 12}
 
 
+def test_model_has_one_colour_in_all_conditions_of_a_report(tmp_path):
+    """The LSTM and its namesake in colour met in one condition only, and there the second one turned to another."""
+    shipped = shipped_styles()
+    same = [model for model, style in shipped.items() if style.color == shipped["lstm"].color][:3]
+    assert len(same) == 3
+    condition = report(tmp_path, [*same, "gru"])
+    by_model = {variant.run.model: variant for variant in condition.variants}
+    pairs = [replace(condition, variants=[by_model[model] for model in pair]) for pair in combinations(by_model, 2)]
+    styles = Styles([condition, *pairs])
+    seen = {
+        (model, styles.of(each, by_model[model]).color)
+        for each in pairs
+        for model in by_model
+        if by_model[model] in each.variants
+    }
+    assert len(seen) == len({color for _, color in seen}) == 4
+    assert all(styles.of_model(model).color == color for model, color in seen)
+
+
 def test_external_models_have_their_own_colours_and_dashes(tmp_path):
     condition = report(tmp_path, ["lstm", "scornn", *(f"mine_{number}" for number in range(10))])
     styles = Styles([condition])
