@@ -56,7 +56,7 @@ EVERY = list(parameters(get_command(app)))
 PATHS = [case for case in EVERY if case.values[2] is not str]
 NAMES = {
     "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
-    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind",
+    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
 }  # fmt: skip
 """The parameters whose texts name no file."""
 

@@ -39,7 +39,7 @@ COLLECTING = [case for case in OPTIONS if collects(case)]
 
 
 def test_search_for_options_reaches_every_command():
-    assert len(list(commands(ROOT))) == 34
+    assert len(list(commands(ROOT))) == 35
     assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
         name for case in OPTIONS for name in case.values[2].opts
     }
