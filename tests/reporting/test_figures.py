@@ -100,7 +100,20 @@ def test_solved_share_is_a_step_curve_over_all_seeds(database):
     (line,) = figure.data
     assert list(zip(line["x"], line["y"], strict=True))[1:5] == [(1, 0), (1, 0.25), (3, 0.25), (3, 0.5)]
     assert (line["y"][-1], condition.variants[0].solved.reached) == (0.5, 2)
-    assert "No seed of rnn solves it." in condition_figures(condition, Styles([condition]))["solved"][0]
+    words = condition_figures(condition, Styles([condition]))["solved"][0]
+    assert "No seed of rnn solves it." in words
+    assert "mse 0.1," in words
+
+
+def test_graded_task_has_no_value_that_solves_it(database):
+    """Halfway to a perfect value on MNIST is reached in one epoch."""
+    for seed in (0, 1):
+        database.run(experiment("lstm", "last", []), seed, test=[0.2, 0.01])
+        database.store.update(database.store.runs()[-1].id, {"task": "mnist"})
+    (condition,) = collect(database.store)
+    (variant,) = condition.variants
+    assert (variant.solved, variant.solved_from, variant.fails) == (None, [], False)
+    assert "solved" not in condition_figures(condition, Styles([condition]))
 
 
 def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):

@@ -361,9 +361,11 @@ def solved_caption(condition: Condition) -> str:
     """Return the caption of `solved_share`, with the variants that it does not draw."""
     never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
     none = f" No seed of {first_names(never)} solves it." if never else ""
+    values = {value for variant in condition.variants if (value := variant.solved_at) is not None}
+    shown = f", {condition.metric.name} {min(values):.3g}," if len(values) == 1 else ""
     return (
         "Share of the seeds that solve the task: a seed counts from its first test that covers "
-        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value, if its end does so too.{none}"
+        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value{shown} if its end does so too.{none}"
     )
 
 
@@ -426,7 +428,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
     low, high = np.log10(min(prices)), np.log10(max(prices))
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
     whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
-    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], **whole)
+    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], dtick="D2", **whole)
     if spans_decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
     _frame_ends(figure, "y", values, condition)
