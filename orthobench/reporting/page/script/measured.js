@@ -191,7 +191,7 @@ export function startMeasured() {
   if (!measuredForm) return;
   document.addEventListener("click", ({ target }) => { // before the browser follows the link
     /** @type {HTMLAnchorElement | null} */
-    const cell = /** @type {Element} */ (target).closest("#solves td a");
+    const cell = /** @type {Element} */ (target).closest(".solves tr[data-model] td a");
     if (cell) cell.href = withModel(cell.hash, cell.closest("tr").dataset.model);
   });
   const changed = () => {
