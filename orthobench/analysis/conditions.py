@@ -30,6 +30,8 @@ from orthobench.store.columns import Integers, metric_columns, trace_columns
 
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
+GRADED = frozenset(["cifar10", "fitzhugh_nagumo", "mnist", "ptb", "timit"])
+"""Tasks that models do better or worse and that none solves: halfway to perfect on MNIST is reached in one epoch."""
 
 
 def score_of(value: float, baseline: float, perfect: float) -> float:
@@ -154,22 +156,24 @@ class VariantData(Variant):
 
     @cached_property
     def solved(self) -> Side | None:
-        """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known."""
-        limit = self._limit
+        """Which finished and diverged runs solve the task (`solved_at`); None if no value solves it."""
+        limit = self.solved_at
         if limit is None or not self.scores:
             return None
         return side([CurveEnd((score,)) for score in self.scores], limit, self.run.main_metric.sign)
 
     @property
-    def _limit(self) -> float | None:
-        """The value that solves the task; None without a baseline or a perfect value."""
+    def solved_at(self) -> float | None:
+        """The value that solves the task; None for a graded task, or without a baseline or a perfect value."""
         baseline, perfect = self.run.baselines.get(self.run.metric), self.run.main_metric.perfect
-        return None if baseline is None or perfect is None else baseline + SOLVED * (perfect - baseline)
+        if self.run.task in GRADED or baseline is None or perfect is None:
+            return None
+        return baseline + SOLVED * (perfect - baseline)
 
     @property
     def solved_from(self) -> list[float]:
         """The iteration of the first test that solves the task, for each seed whose end solves it, in order."""
-        limit, sign = self._limit, self.run.main_metric.sign
+        limit, sign = self.solved_at, self.run.main_metric.sign
         if limit is None:
             return []
         curves = self.curves_of_runs("test", self.run.metric)

@@ -24,7 +24,14 @@ from orthobench.reporting.figures.drawing import (
     remarks,
     show_gaps,
 )
-from orthobench.reporting.figures.figures import condition_figures, gradient_norms, learning_curves, solved_share
+from orthobench.reporting.figures.figures import (
+    FOCUS,
+    _without_outliers,
+    condition_figures,
+    gradient_norms,
+    learning_curves,
+    solved_share,
+)
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import compose, same_everywhere
@@ -79,7 +86,7 @@ def test_remarks_name_the_curves_whose_seeds_end_early(database):
             database.run(experiment(model, "last", []), seed, test=values, status=Status(status))
     (condition,) = collect(database.store)
     words = remarks(learning_curves(condition, Styles([condition])))
-    assert words == "lstm, rnn, gru: 1 of 2 seeds left: 1 diverged."
+    assert words.endswith("lstm, rnn, gru: 1 of 2 seeds left: 1 diverged.")
 
 
 def test_solved_share_is_a_step_curve_over_all_seeds(database):
@@ -94,7 +101,20 @@ def test_solved_share_is_a_step_curve_over_all_seeds(database):
     (line,) = figure.data
     assert list(zip(line["x"], line["y"], strict=True))[1:5] == [(1, 0), (1, 0.25), (3, 0.25), (3, 0.5)]
     assert (line["y"][-1], condition.variants[0].solved.reached) == (0.5, 2)
-    assert "No seed of rnn solves it." in condition_figures(condition, Styles([condition]))["solved"][0]
+    words = condition_figures(condition, Styles([condition]))["solved"][0]
+    assert "No seed of rnn solves it." in words
+    assert "mse 0.1," in words
+
+
+def test_graded_task_has_no_value_that_solves_it(database):
+    """Halfway to a perfect value on MNIST is reached in one epoch."""
+    for seed in (0, 1):
+        database.run(experiment("lstm", "last", []), seed, test=[0.2, 0.01])
+        database.store.update(database.store.runs()[-1].id, {"task": "mnist"})
+    (condition,) = collect(database.store)
+    (variant,) = condition.variants
+    assert (variant.solved, variant.solved_from, variant.fails) == (None, [], False)
+    assert "solved" not in condition_figures(condition, Styles([condition]))
 
 
 def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
@@ -121,51 +141,62 @@ def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
     assert all(PUBLISHED_WORDS in drawn[name][0] for name in ("curves", "seeds"))
 
 
-def test_curve_beyond_the_frame_has_an_arrow_and_a_label(database):
-    database.run(experiment("lstm", "last", []), 0, test=[7.25, *FALLS[1:]])
-    database.run(experiment("rnn", "last", []), 0, test=FALLS)
-    condition, figure = drawn(database)
-    top = 2.5 * condition.baseline
-    assert list(figure.layout.yaxis.range) == [0, top]
-    (arrow,) = (trace for trace in figure.data if trace.marker.symbol == "arrow-up")
-    assert (list(arrow.y), list(arrow.text)) == ([top], ["7.25"])
-    assert 0 < arrow.x[0] < 0.1  # next to the axis, whose numbers it would cover
-    assert remarks(learning_curves(condition, Styles([condition]))) == "Off scale: lstm 7.25."
-    assert arrow.meta["label"] == "lstm"  # the page's filters and legend hide it with its curve
-    assert arrow.showlegend is False
-
-
 def axis_of(database):
-    _, figure = drawn(database)
-    arrows = [trace.text[0] for trace in figure.data if trace.marker.symbol == "arrow-up"]
-    return figure.layout.yaxis, arrows
+    """The type of the y axis, the ends of its range without margins, and the figure's remarks."""
+    condition, figure = drawn(database)
+    axis = figure.layout.yaxis
+    if axis.range is None:
+        return axis.type, None, ""
+    margin = (axis.range[1] - axis.range[0]) * 0.04 / 1.08
+    ends = [axis.range[0] + margin, axis.range[1] - margin]
+    words = remarks(learning_curves(condition, Styles([condition])))
+    return axis.type, [10**end for end in ends] if axis.type == "log" else ends, words
 
 
-def test_model_far_above_the_baseline_is_drawn(database):
-    """The baseline is 0.2; a frame that ends at 2.5 baselines showed two arrows and no line."""
-    for seed, end in enumerate((1.18, 1.52, 1.05)):
-        database.run(experiment("rnn", "last", []), seed, test=[7.0, 1.6, 1.3, end])
-    database.run(experiment("lstm", "last", []), 0, test=[0.2, 0.15, 0.12, 0.1])
-    axis, arrows = axis_of(database)
-    assert axis.type is None
-    assert axis.range == (0, pytest.approx(1.05 * 1.3))  # the medians of its later half; the first tests are cut
-    assert arrows == ["7"]
+def test_axis_shows_the_best_value_to_the_first_quartile_of_the_course(database):
+    """As for bits per character, whose curves are at 1.48 to 1.76 with a baseline of 4.4."""
+    for model, end in (("lstm", 1.48), ("rnn", 1.60)):
+        key = database.run(experiment(model, "last", []), 0, test=[11.0, 2.0, 1.76, 1.70, end])
+        database.store.update(database.store.runs()[-1].id, {"baselines": {"mse": 4.4}})
+    assert key
+    kind, ends, words = axis_of(database)
+    assert (kind, ends) == (None, pytest.approx([1.48, 2.0]))
+    assert words == FOCUS
 
 
-def test_curves_two_decades_apart_have_a_logarithmic_axis(database):
-    """A seed that blows up hides neither its own curve nor the others."""
+def test_curve_that_never_reaches_the_baseline_is_named_and_flattens_nothing(database):
+    """The baseline is 0.2."""
     database.run(experiment("rnn", "last", []), 0, test=[1.0, 50.0, 1e9], status=Status.DIVERGED)
-    database.run(experiment("lstm", "last", []), 0, test=FALLS)
-    axis, arrows = axis_of(database)
-    assert (axis.type, axis.range, arrows) == ("log", None, [])
+    database.run(experiment("lstm", "last", []), 0, test=[7.0, 0.15, 0.12, 0.1, 0.1])
+    kind, ends, words = axis_of(database)
+    assert (kind, ends) == (None, pytest.approx([0.1, 0.2]))
+    assert words == f"{FOCUS} Worse than the axis shows: rnn (1e+09 at last). rnn: diverged."
+
+
+def test_no_trace_stands_for_what_is_beyond_the_axis(database):
+    database.run(experiment("lstm", "last", []), 0, test=[7.25, *FALLS[1:]])
+    _, figure = drawn(database)
+    assert all(np.isin(trace.y, [7.25, *FALLS, 0.2]).all() for trace in figure.data)
+
+
+def test_axis_of_more_than_a_decade_is_logarithmic(database):
+    database.run(experiment("lstm", "last", []), 0, test=[5.0, 0.2, 0.1, 1e-3, 1e-4])
+    kind, ends, _ = axis_of(database)
+    assert (kind, ends) == ("log", pytest.approx([1e-4, 0.2]))
+
+
+def test_outliers_among_many_curves_without_a_baseline_extend_no_axis():
+    values = np.array([50.0, 51, 52, 53, 54, 55, 56, 57, 488])
+    assert _without_outliers(values).tolist() == values[:-1].tolist()
+    assert _without_outliers(values[-3:]).tolist() == [56, 57, 488]
 
 
 @pytest.mark.parametrize("end", [0.0, -0.5])
 def test_axis_with_zero_or_less_is_linear(database, end):
     database.run(experiment("rnn", "last", []), 0, test=[1e3, 1e3, 1e3, 1e3])
     database.run(experiment("lstm", "last", []), 0, test=[0.2, 0.1, end, end])
-    axis, _ = axis_of(database)
-    assert (axis.type, axis.range) == (None, (0, pytest.approx(1.05e3)))
+    kind, ends, _ = axis_of(database)
+    assert (kind, ends) == (None, pytest.approx([end, 0.2]))
 
 
 def test_non_finite_values_are_gaps_and_mentioned(database):
@@ -189,7 +220,7 @@ def test_metric_without_a_baseline_or_with_zero_is_drawn(database, baselines, wo
     database.store.update(database.store.runs()[0].id, {"baselines": baselines})
     condition, figure = drawn(database)
     assert list(figure.data[0].y) == FALLS
-    assert (figure.layout.yaxis.range, figure.layout.yaxis.rangemode) == (None, "tozero")
+    assert figure.layout.yaxis.range[0] < np.log10(min(FALLS)) < figure.layout.yaxis.range[1]
     assert words in caption("Curves", condition, baseline=True)
 
 
@@ -407,7 +438,6 @@ def test_published_curve_decades_below_the_rest_has_a_logarithmic_axis(database,
     ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     assert figure.layout["yaxis"].get("type") == kind
     assert ("range" in figure.layout["yaxis"]) == (kind is None)
-    assert ("arrow-up" in {str(trace.get("marker", {}).get("symbol")) for trace in figure.data}) == (kind is None)
 
 
 def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):

@@ -574,6 +574,12 @@ def test_filters_act_only_on_pages_that_show_them(browser, page):
     assert len(browser.find_elements("css selector", "#solves tbody tr")) >= 2
 
 
+def open_chart(browser, title: str) -> None:
+    """Open a tab of the shown condition's charts."""
+    tabs = browser.find_elements("css selector", "#view-measured .filtered:not([hidden]) [role=tab]")
+    next(tab for tab in tabs if tab.text == title).click()
+
+
 def of_rows(browser, table: str, field: str) -> list[str]:
     """Return a data field of the rows of a table that are visible."""
     script = "return [...document.querySelectorAll(arguments[0])].filter((row) => row.offsetParent)"
@@ -663,8 +669,8 @@ def test_long_legend_shows_the_rest_on_demand(browser, page):
 @pytest.mark.slow
 def test_filtered_figure_of_seeds_has_no_empty_rows(browser, page):
     open_page(browser, page, "#measured?task=adding&model=scornn")
-    plot = "document.querySelector('#view-measured [data-figure=seeds]')"
-    browser.execute_script(f"{plot}.scrollIntoView()")
+    plot = "document.querySelector('#view-measured .filtered:not([hidden]) [data-figure=seeds]')"
+    open_chart(browser, "Seeds")
     wait(browser, f"return {plot}.drawn")
     labels, rows = browser.execute_script(f"return [{plot}.layout.yaxis.ticktext, {plot}.layout.yaxis.tickvals]")
     assert 2 < len(labels) < 20
@@ -676,10 +682,11 @@ def test_figure_without_a_line_of_the_chosen_model_is_hidden(browser, page):
     open_page(browser, page, "#measured?task=adding&model=rnn")
     solved = browser.find_element("css selector", "#view-measured [data-figure=solved]")
     assert '"rnn"' not in solved.get_attribute("data-models")
-    assert not solved.is_displayed()
+    assert "Solved" not in [tab.text for tab in browser.find_elements("css selector", "[role=tab]")]
     assert browser.find_element("css selector", "#view-measured [data-figure=curves]").is_displayed()
-    browser.find_element("css selector", "#measured-filters button[type=reset]").click()
-    wait(browser, "location.hash = '#task-adding'; return document.querySelector('[data-figure=solved]').offsetParent")
+    follow(browser, "#task-adding")
+    open_chart(browser, "Solved")
+    assert solved.is_displayed()
 
 
 @pytest.mark.slow
@@ -688,6 +695,7 @@ def test_figure_of_seeds_on_a_phone_is_as_wide_as_the_screen(browser, page):
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     )
     open_page(browser, page, "#task-adding")
+    open_chart(browser, "Seeds")
     plot = "document.querySelector('#view-measured [data-figure=seeds]')"
     wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
     wait(browser, f"return {plot}._fullLayout.xaxis._length > 280")

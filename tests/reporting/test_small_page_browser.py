@@ -59,18 +59,51 @@ def rows_of_runs(browser) -> list:
 
 @pytest.mark.browser
 def test_browser_shows_the_page_offline(browser, page):
-    browser.get(page.as_uri() + "#measured")
-    wait(browser, lambda page: len(visible(page, ".plot")) == 13)
-    for plot in (plots := visible(browser, ".plot")):
-        browser.execute_script("arguments[0].scrollIntoView()", plot)
-        wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
-        assert plot.size["height"] > 200
-    browser.execute_script("arguments[0].scrollIntoView()", plots[0])  # because figures far away are purged
-    wait(browser, lambda _: plots[0].find_elements("css selector", "svg.main-svg"))
+    open_page(browser, page, "#measured")
+    titles = [tab.text for tab in visible(browser, "[role=tab]")]
+    assert titles == ["Course", "Seeds", "Cost", "Gradients", "Orthogonality"]  # no run solves the task
+    for title in reversed(titles):
+        next(tab for tab in visible(browser, "[role=tab]") if tab.text == title).click()
+        plots = visible(browser, ".plot")
+        assert len(plots) == {"Cost": 2, "Orthogonality": 3}.get(title, 1)
+        for plot in plots:
+            browser.execute_script("arguments[0].scrollIntoView()", plot)
+            wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
+            assert plot.size["height"] > 200
     lines = plots[0].find_elements("css selector", ".scatterlayer .trace path.js-line")
     assert len([line for line in lines if line.get_attribute("d")]) >= 3
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert _requests(browser) == [page.as_uri()]
+
+
+@pytest.mark.browser
+def test_task_is_shown_one_condition_at_a_time_and_the_chosen_model_thick(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    open_page(browser, page)
+    cell = next(cell for cell in browser.find_elements("css selector", "#solves tr[data-model=lstm] td a"))
+    cell.click()
+    wait(browser, lambda page: visible(page, "#view-measured"))
+    (section,) = visible(browser, "#view-measured .filtered")
+    assert browser.current_url.endswith(f"#{section.get_attribute('id')}?model=lstm")
+    marked = visible(browser, ".board tr[aria-current]")
+    assert [row.get_attribute("data-model") for row in marked] == ["lstm"]
+    widths = (
+        "const plot = document.querySelector('#view-measured .filtered:not([hidden]) .plot');"
+        "if (!plot.drawn) return {};"
+        "return Object.fromEntries(plot.data.filter(({ name }) => name).map(({ name, line }) => [name, line.width]))"
+    )
+    wait(browser, lambda page: page.execute_script(widths) == {"scornn": 1, "lstm": 4, "baseline 0.1667": 1.5})
+    visible(browser, "[role=tab]")[0].send_keys(Keys.ARROW_RIGHT)
+    assert browser.switch_to.active_element.text == "Seeds"
+    first, second = visible(browser, "#conditions a")
+    assert (first.text, first.get_attribute("aria-current")) == ("adding", "true")
+    second.click()
+    wait(browser, lambda page: visible(page, "#view-measured .filtered")[0].get_attribute("data-task") == "copying")
+    assert [tab.text for tab in visible(browser, "[aria-selected=true]")] == ["Seeds"]  # stays open
+    visible(browser, ".board a")[0].click()
+    wait(browser, lambda page: page.current_url.endswith("?model=rnn"))
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 @pytest.mark.browser

@@ -16,7 +16,7 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.reporting.figures.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
+from orthobench.reporting.figures.drawing import OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.pgfplots import MARKS
 from orthobench.reporting.figures.stills import MARKERS, compose, same_everywhere
@@ -118,7 +118,7 @@ def test_every_symbol_has_its_own_swatch():
 
 def test_no_curve_has_a_symbol_that_means_something():
     """Such as "published" or "solved"; in LaTeX and in still pictures neither, where all symbols look different."""
-    meaning = {PUBLISHED_SYMBOL, SOLVED_SYMBOL, ARROW, *OUTCOME_SYMBOLS.values()}
+    meaning = {PUBLISHED_SYMBOL, SOLVED_SYMBOL, *OUTCOME_SYMBOLS.values()}
     assert meaning.isdisjoint(ALL_SYMBOLS)
     assert {*ALL_SYMBOLS} | meaning == set(MARKS)
     assert len(set(MARKS.values())) == len(MARKS)
@@ -202,6 +202,25 @@ def test_all_models_of_a_figure_differ(tmp_path, plugins):
         (lines[model].dash, lines[model].symbol) == (style.dash, style.symbol) for model, style in shipped.items()
     )
     assert Counter(line.color for line in lines.values()) == {**dict.fromkeys(PALETTE, 1), GREY: len(lines) - 12}
+
+
+def test_model_has_one_colour_in_all_conditions_of_a_report(tmp_path):
+    """The LSTM and its namesake in colour met in one condition only, and there the second one turned to another."""
+    shipped = shipped_styles()
+    same = [model for model, style in shipped.items() if style.color == shipped["lstm"].color][:3]
+    assert len(same) == 3
+    condition = report(tmp_path, [*same, "gru"])
+    by_model = {variant.run.model: variant for variant in condition.variants}
+    pairs = [replace(condition, variants=[by_model[model] for model in pair]) for pair in combinations(by_model, 2)]
+    styles = Styles([condition, *pairs])
+    seen = {
+        (model, styles.of(each, by_model[model]).color)
+        for each in pairs
+        for model in by_model
+        if by_model[model] in each.variants
+    }
+    assert len(seen) == len({color for _, color in seen}) == 4
+    assert all(styles.of_model(model).color == color for model, color in seen)
 
 
 def test_external_models_have_their_own_colours_and_dashes(tmp_path):

@@ -35,16 +35,17 @@ def thinned(values: ArrayLike, limit: int) -> Indices:
     return thinned_curves(array, np.array([0, len(array)]), limit)[0]
 
 
-def thinned_curves(values: NDArray[np.float64], bounds: Indices, limit: int) -> tuple[Indices, Indices]:
+def thinned_curves(values: NDArray[np.float64], bounds: Indices, limit: int, whole: int = 0) -> tuple[Indices, Indices]:
     """Return the indices of the points that `thinned` keeps of each of many curves, and the bounds of the curves there.
 
     Args:
         values: the values of all curves, one curve after the other.
         bounds: the first point of each curve, and the number of points.
+        whole: a curve of up to this number of points keeps all.
     """
     lengths, first = np.diff(bounds), min(FIRST, limit // 4)
     stretches = max(1, (limit - first - 1) // 2)
-    kept = np.repeat(lengths <= limit, lengths)
+    kept = np.repeat(lengths <= max(limit, whole), lengths)
     long = np.flatnonzero(~kept)
     if len(long):
         within = (np.arange(len(values)) - np.repeat(bounds[:-1], lengths))[long]

@@ -1,7 +1,8 @@
-"""Draw curves over seeds so that nothing is hidden: bands, marks where curves end, arrows at the frame, gaps.
+"""Draw curves over seeds so that nothing is hidden: bands, marks where curves end, gaps, and axes that show the result.
 
-There is no text between the axes: `remarks` says in words what marks and arrows mean. Figures have no background
-colour, because the page gives them its light or dark one. They hold all points in double precision.
+There is no text between the axes: `remarks` says in words what marks mean, and which curves are beyond the axis.
+Figures have no background colour, because the page gives them its light or dark one. They hold all points in double
+precision.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ OUTCOME_SYMBOLS = {
     Status.RUNNING: "triangle-right-open",
 }
 """Symbols for places where seeds drop out, by the status of their runs."""
-ARROW = "arrow-up"
-"""The symbol of a value beyond the frame."""
 BANDS = 4
 """The most bands that a figure shows by default."""
 NAMED = 6
@@ -117,47 +116,32 @@ def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
     )
 
 
-def cut_above(figure: Figure, top: float) -> None:
-    """End the vertical axis at `top`, with an arrow for each curve that goes beyond it."""
-    figure.update_yaxes(range=[0, top])
-    highest: dict[str, tuple[float, float, FigureRecord]] = {}
-    for trace in figure.data:
-        y, group = np.asarray(trace["y"], dtype=float), trace.get("legendgroup")
-        if group is None or not np.isfinite(y).any():
-            continue
-        at = int(np.nanargmax(y))
-        before = highest.get(group)
-        line = trace if trace.get("showlegend") is not False or before is None else before[2]
-        if before is None or y[at] > before[0]:
-            highest[group] = (y[at], trace["x"][at], line)
-        else:
-            highest[group] = (before[0], before[1], line)
-    middle = max((float(np.max(trace["x"])) for trace in figure.data if len(trace["x"])), default=0.0) / 2
-    beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
-    step = min(0.06, 0.9 / max(len(beyond), 1))
-    for number, (name, value, x, line) in enumerate(beyond):
-        figure.add_scatter(
-            x=[max(x, 0.03 * middle)],  # else it would cover the numbers of the axis
-            y=[top * (1 - step * number)],
-            mode="markers",
-            marker={"symbol": ARROW, "size": 12, "color": line["line"]["color"]},
-            text=[f"{value:.3g}"],
-            hoverinfo="skip",
-            cliponaxis=False,
-            showlegend=False,
-            legendgroup=name,
-            meta=line.get("meta"),
-        )
+def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", beyond: Sequence[str] = ()) -> None:
+    """End an axis a little beyond two values; on a logarithmic axis both are positive.
+
+    Args:
+        axis: "x" or "y".
+        words: what the axis shows, for `remarks`.
+        beyond: the names, with a value each, of the curves that are not between these values, for `remarks`.
+    """
+    own = figure.layout[f"{axis}axis"]
+    if own.get("type") == "log":
+        low, high = float(np.log10(low)), float(np.log10(high))
+    margin = 0.04 * (high - low)
+    own["range"] = [low - margin, high + margin]
+    figure.layout["meta"] = {"words": words, "beyond": [*beyond]}
 
 
 def remarks(figure: Figure) -> str:
-    """Return the caption's sentences on the values beyond the frame, and on the curves whose seeds end early."""
-    beyond = [f"{trace['legendgroup']} {trace['text'][0]}" for trace in figure.data if is_arrow(trace)]
+    """Return the caption's sentences on the curves beyond the frame, and on the curves whose seeds end early."""
+    about = figure.layout.get("meta", {})
+    beyond = about.get("beyond", [])
     names: dict[str, list[str]] = {}
     for trace in figure.data:
         if is_mark(trace) and (words := [words for words in trace["text"] if words]):
             names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
-    parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
+    parts = [about["words"]] if about.get("words") else []
+    parts += [f"Worse than the axis shows: {first_names(beyond)}."] if beyond else []
     parts += [f"{first_names(named)}: {words}." for words, named in names.items()]
     banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
     if banded > BANDS:
@@ -177,11 +161,6 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= NAMED else f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
 
 
-def is_arrow(trace: FigureRecord) -> bool:
-    """Return whether a trace points at values beyond the frame."""
-    return "marker" in trace and trace["marker"].get("symbol") == ARROW
-
-
 def is_published(trace: FigureRecord) -> bool:
     """Return whether a trace shows published values; its symbol alone does not say so."""
     return bool((trace.get("meta") or {}).get("published"))
@@ -189,7 +168,7 @@ def is_published(trace: FigureRecord) -> bool:
 
 def is_mark(trace: FigureRecord) -> bool:
     """Return whether a trace marks the places where seeds end."""
-    return trace.get("mode") == "markers" and "text" in trace and "legendgroup" in trace and not is_arrow(trace)
+    return trace.get("mode") == "markers" and "text" in trace and "legendgroup" in trace
 
 
 def is_edge(trace: FigureRecord) -> bool:

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
-from orthobench.metric import INSIDE, JACOBIAN, STEP, why_undefined
+from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, why_undefined
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
     add_absence,
     add_baseline,
     add_curve,
-    cut_above,
     empty_figure,
     first_names,
+    frame,
     show_gaps,
 )
 from orthobench.reporting.figures.figure_record import Figure
@@ -40,8 +40,12 @@ TOTAL_DERIVATIVE = (
     "later steps."
 )
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
-LEVELS = 2.5
-"""Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
+FOCUS = "The axis shows the best value to the first quartile of the course, or to the baseline if that is nearer."
+"""What the y axis of learning curves shows, in words."""
+LOGARITHMIC = 10.0
+"""The least ratio of the ends of a y axis of learning curves that makes it logarithmic."""
+FENCE, FEWEST_FENCED = 3.0, 8
+"""How many interquartile ranges beyond the third quartile a value is an outlier, and the fewest values for this."""
 MARKS = "Small dots: seeds; large symbols: their median."
 LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
@@ -126,7 +130,7 @@ def learning_curves(
         printed = published(condition) if is_main else {}
     figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
     last = 0.0
-    later = []
+    courses: dict[str, NDArray[np.float64]] = {}
     for variant, style in styled(condition, styles, figure):
         rows = variant.series(split, metric.name)
         values = curve_over_seeds(rows, variant.runs)
@@ -134,7 +138,7 @@ def learning_curves(
             if len(rows):
                 add_absence(figure, variant.label, style)
             continue
-        later.append(values.median[len(values) // 2 :])
+        courses[variant.label] = values.median
         positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
         last = max(last, float(positions[-1]))
         add_curve(figure, values, positions, variant.label, style)
@@ -143,32 +147,57 @@ def learning_curves(
         if last and variant.label in printed:
             _add_published(figure, last, printed[variant.label], variant.label, style)
     baseline = condition.baseline if metric.name == condition.metric.name else None
+    _focus(figure, courses, metric, baseline, [value for label, value in printed.items() if label in courses])
     if baseline is not None:
-        if metric.goal == "min" and baseline > 0:
-            _cut_untrained(figure, later, baseline)
         add_baseline(figure, [0, last], baseline)
     return figure
 
 
-def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baseline: float) -> None:
-    """Cut off the first tests, where an untrained model is far off and would flatten everything else.
+def _focus(
+    figure: Figure,
+    courses: Mapping[str, NDArray[np.float64]],
+    metric: Metric,
+    baseline: float | None,
+    printed: Sequence[float],
+) -> None:
+    """Let the y axis begin at the best value and end at the worst first quartile of a course.
 
-    The axis covers the later part of every curve. If these parts are far above the baseline and two decades apart, the
-    axis is logarithmic and nothing is cut off.
+    The first quartile is worse than three quarters of a curve's tests. An untrained model, a spike or a diverged curve
+    would flatten everything else, so the axis ends at the baseline if a curve gets better than that, and no outlier
+    among the curves' quartiles extends it. It is logarithmic where it would span more than a decade.
 
     Args:
-        later: the second half of each curve.
+        courses: the median over seeds of each curve, by its label.
+        printed: published values, which the axis includes.
     """
-    values = np.concatenate([[baseline], *later])
-    values = values[np.isfinite(values)]
-    top = float(values.max())
-    if top <= LEVELS * baseline:
-        cut_above(figure, LEVELS * baseline)
-    elif spans_decades([values.min(), top]):
+    sign = metric.sign
+    costs = {label: sign * values[np.isfinite(values)] for label, values in courses.items()}
+    costs = {label: values for label, values in costs.items() if len(values)}
+    if not costs:
+        return
+    best = min([float(values.min()) for values in costs.values()] + [sign * value for value in printed])
+    quartiles = np.array([float(np.quantile(values, 0.75)) for values in costs.values()])
+    if baseline is not None and best < sign * baseline:
+        worst = min(float(quartiles.max()), sign * baseline)
+    else:
+        worst = float(_without_outliers(quartiles).max())
+    worst = max([worst] + [sign * value for value in printed])
+    if not worst > best:
+        return
+    beyond = [f"{label} ({sign * values[-1]:.3g} at last)" for label, values in costs.items() if values.min() > worst]
+    low, high = sorted((sign * best, sign * worst))
+    if metric.goal == "min" and low > 0 and high > LOGARITHMIC * low:
         figure.update_yaxes(type="log", rangemode="normal")
         show_gaps(figure)
-    else:
-        cut_above(figure, 1.05 * top)
+    frame(figure, "y", low, high, FOCUS, beyond)
+
+
+def _without_outliers(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the values without those far above the others, if there are enough to tell."""
+    if len(values) < FEWEST_FENCED:
+        return values
+    first, third = np.quantile(values, [0.25, 0.75])
+    return values[values <= third + FENCE * (third - first)]
 
 
 def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: str = STEP) -> Figure | None:
@@ -332,9 +361,11 @@ def solved_caption(condition: Condition) -> str:
     """Return the caption of `solved_share`, with the variants that it does not draw."""
     never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
     none = f" No seed of {first_names(never)} solves it." if never else ""
+    values = {value for variant in condition.variants if (value := variant.solved_at) is not None}
+    shown = f", {condition.metric.name} {min(values):.3g}," if len(values) == 1 else ""
     return (
         "Share of the seeds that solve the task: a seed counts from its first test that covers "
-        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value, if its end does so too.{none}"
+        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value{shown} if its end does so too.{none}"
     )
 
 
@@ -344,8 +375,8 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     values, worst = _ends(chosen, condition)
     if not values:
         return None
-    figure = empty_figure(f"test {condition.metric.axis}", "")
     known = published(condition)
+    figure = empty_figure(f"test {condition.metric.axis}", "")
     if condition.baseline is not None:
         add_baseline(figure, [condition.baseline] * 2, condition.baseline)
         figure.data[-1]["y"] = [0.5, -len(chosen) + 0.5]
@@ -362,6 +393,7 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     )
     if spans_decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
         figure.update_xaxes(type="log", exponentformat="power")
+    _frame_ends(figure, "x", [*values, *known.values()], condition)
     figure.update_layout(hovermode="closest", showlegend=False)
     return figure
 
@@ -371,7 +403,7 @@ def seeds_caption(condition: Condition) -> str:
     count = sum(bool(variant.scores) for variant in condition.variants)
     parts = {
         PUBLISHED_WORDS: published(condition),
-        "Grey dashes: the baseline.": condition.baseline is not None,
+        f"Grey dashes: the baseline, {condition.baseline or 0:.4g}.": condition.baseline is not None,
         f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
     }
     return " ".join(text for text, holds in parts.items() if holds)
@@ -396,18 +428,39 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
     low, high = np.log10(min(prices)), np.log10(max(prices))
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
     whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
-    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], **whole)
+    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], dtick="D2", **whole)
     if spans_decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
+    _frame_ends(figure, "y", values, condition)
     figure.update_layout(hovermode="closest")
     return figure
 
 
 def _ends(variants: Sequence[VariantData], condition: Condition) -> tuple[list[float], float]:
-    """Return the finite ends of these variants, and the place of a diverged seed: the worst of them or the baseline."""
+    """Return the finite ends of these variants, and the place of a diverged seed: the worst of those in the frame."""
     values = [score for variant in variants for score in variant.scores if np.isfinite(score)]
-    known = [*values, *([] if condition.baseline is None else [condition.baseline])]
-    return values, max(known, key=lambda value: condition.metric.sign * value, default=0.0)
+    sign = condition.metric.sign
+    known = [sign * value for value in _in_frame(values, condition)]
+    return values, sign * max(known, default=0.0)
+
+
+def _in_frame(values: Sequence[float], condition: Condition) -> list[float]:
+    """Return the values without outliers, and the baseline if it is no further from them than they are wide."""
+    sign = condition.metric.sign
+    kept = (sign * _without_outliers(sign * np.array(values, dtype=float))).tolist() if values else []
+    if (baseline := condition.baseline) is None:
+        return kept
+    width = max(kept, default=0.0) - min(kept, default=0.0)
+    is_near = not kept or width == 0 or min(kept) - width <= baseline <= max(kept) + width
+    is_near |= bool(kept) and spans_decades([*values, baseline])
+    return [*kept, baseline] if is_near else kept
+
+
+def _frame_ends(figure: Figure, axis: str, values: Sequence[float], condition: Condition) -> None:
+    """Let an axis of ends show the values, and the baseline only where it would not squeeze them."""
+    shown = _in_frame(values, condition)
+    if max(shown) > min(shown):
+        frame(figure, axis, min(shown), max(shown))
 
 
 def _add_seeds(

@@ -12,7 +12,7 @@ from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting.figures import figures
-from orthobench.reporting.figures.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
+from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
@@ -108,14 +108,18 @@ def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, st
             line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
         )
     drawn = [float(value) for trace in figure.data for value in trace["y"] if np.isfinite(value)]
+    axis = figure.layout["yaxis"]
     if curves and figures.spans_decades(drawn):
         _make_logarithmic(figure)
+    elif curves and "range" in axis and axis.get("type") != "log":
+        ends = [float(curve.y[-1]) for curve in curves]
+        axis["range"] = [min(axis["range"][0], *ends), max(axis["range"][1], *ends)]
 
 
 def _make_logarithmic(figure: Figure) -> None:
     """Make the y axis logarithmic and show all of it; on a linear one, low values to compare would all be at 0."""
-    figure.data = [trace for trace in figure.data if (trace.get("marker") or {}).get("symbol") != ARROW]
     figure.layout["yaxis"].pop("range", None)
+    figure.layout.pop("meta", None)
     figure.update_yaxes(type="log", rangemode="normal")
 
 

@@ -34,7 +34,6 @@ MARKS = {
     "diamond-open": "diamond",
     "triangle-up": "triangle*",
     "triangle-up-open": "triangle",
-    "arrow-up": r"text, text mark={$\uparrow$}",
     "triangle-right-open": r"text, text mark={$\triangleright$}",
     "cross": "+",
     "cross-open": "oplus",

@@ -24,7 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_arrow, is_published, with_few_bands
+from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_published, with_few_bands
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import GREY
 from orthobench.reporting.page.packed_figures import figure_json
@@ -64,7 +64,6 @@ MARKERS = {
     "diamond": "D",
     "triangle-up": "^",
     "triangle-right": ">",
-    "arrow-up": r"$\uparrow$",
     "cross": "P",
     "star": "*",
     "pentagon": "p",
@@ -73,7 +72,7 @@ MARKERS = {
     "circle-x": r"$\otimes$",
 }
 """Markers by Plotly's symbols, which end in `-open` if they are hollow."""
-LARGER = {"*": 1.6, "p": 1.2, r"$\uparrow$": 1.2, r"$\otimes$": 1.5}
+LARGER = {"*": 1.6, "p": 1.2, r"$\otimes$": 1.5}
 """Factors for the markers that look smaller than a circle of their size."""
 STROKES = ("x", "|")
 DASHES = {
@@ -191,8 +190,6 @@ def _entries(figure: Figure) -> dict[str, Line2D]:
 def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None:
     """Draw the traces of a figure, then give the axes their ranges, ticks and titles."""
     before: FigureRecord | None = None
-    arrows = 0
-    top = figure.layout["yaxis"].get("range", (0, 1))[1]
     has_curves = any("lines" in trace.get("mode", "") and len(trace["x"]) > 2 for trace in figure.data)
     axes.margins(x=0 if has_curves else 0.06, y=0.06)
     for name in "xy":
@@ -202,9 +199,6 @@ def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None
         if trace["type"] == "heatmap":
             _draw_map(axes, trace)
             continue
-        if is_arrow(trace):  # the labels of curves beyond the frame, one below another
-            trace = {**trace, "y": [top * (1 - 0.12 * arrows)]}
-            arrows += 1
         if len(trace["x"]):
             _draw_trace(axes, trace, before)
         before = trace

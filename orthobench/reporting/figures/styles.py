@@ -1,15 +1,17 @@
 """Colours, dashes and symbols of models, which are the same on every page.
 
 A built-in model names its look, a dash and a symbol, in its class. Two of them never share both, so their lines differ
-in greyscale and without any colour, and their colours follow from the two. Where models of one figure would share a
-colour, the later one gets another; after the twelfth, models are grey. A test computes the contrast of every colour
+in greyscale and without any colour, and their colours follow from the two. Where models that are among the best of a
+condition would share a colour, one gets another in the whole report. So a model has one colour on a page, or is grey
+in a figure whose first twelve models include another one of its colour. A test computes the contrast of every colour
 with the light and the dark background (at least 3:1). It also computes the distances between colours for normal sight,
 and for protanopia, deuteranopia and tritanopia.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -38,6 +40,8 @@ backgrounds."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
+NEAR = 8
+"""The models of a condition, the best first, whose colours differ before those of others do."""
 PARTS = 4
 """The number of lines of one variant in one figure that have different styles."""
 
@@ -69,24 +73,22 @@ class Styles:
     Up to 864 models, no two share colour, dash and symbol.
 
     Args:
-        earlier: the styles of an earlier page, whose lines keep their styles if its models were the same.
+        earlier: the styles of an earlier page, whose lines are reused if its models had the same styles.
     """
 
     def __init__(self, conditions: Sequence[Condition], earlier: Styles | None = None) -> None:
-        self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
         models = {variant.run.model for condition in conditions for variant in condition.variants}
-        self._models = models
-        self._styles: dict[str, Style]
-        if earlier is not None and earlier._models == models:
-            self._styles = earlier._styles
+        shipped = shipped_styles()
+        styles = {model: style for model, style in shipped.items() if model in models}
+        for model in sorted(models - shipped.keys()):
+            styles[model] = _other(styles.values(), shipped.values())
+        colors = _colors_of_report(conditions, styles)
+        own = {model: replace(styles[model], color=color) for model, color in colors.items()}
+        self._styles = shipped | styles | own
+        self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
+        if earlier is not None and earlier._styles == self._styles:
             present = {id(condition) for condition in conditions}
             self._lines = {number: lines for number, lines in earlier._lines.items() if number in present}
-            return
-        shipped = shipped_styles()
-        self._styles = {model: style for model, style in shipped.items() if model in models}
-        for model in sorted(models - shipped.keys()):
-            self._styles[model] = _other(self._styles.values(), shipped.values())
-        self._styles = shipped | self._styles
 
     def looks(self, conditions: Sequence[Condition]) -> dict[str, Style]:
         """Return the styles of the models of these conditions, from which the styles of their lines follow."""
@@ -131,17 +133,32 @@ class Styles:
         return styles
 
     def _colors(self, models: Sequence[str]) -> dict[str, str]:
-        """Return a colour for each model of a figure: its own or another free one, and grey after the twelfth model."""
-        coloured = models[: len(PALETTE)]
+        """Return the colour of each model of a figure: its own, or grey if taken or after the twelfth model."""
         result: dict[str, str] = {}
-        for model in coloured:
-            if (own := self.of_model(model).color) not in result.values():
-                result[model] = own
-        for model in coloured:
-            start = self.of_model(model).number
-            turned = (PALETTE[(start + turn) % len(PALETTE)] for turn in range(len(PALETTE)))
-            result.setdefault(model, next((color for color in turned if color not in result.values()), GREY))
+        for model in models[: len(PALETTE)]:
+            own = self.of_model(model).color
+            result[model] = GREY if own in result.values() else own
         return dict.fromkeys(models, GREY) | result
+
+
+def _colors_of_report(conditions: Sequence[Condition], styles: Mapping[str, Style]) -> dict[str, str]:
+    """Return a colour for each model that a condition has among its first twelve: that of its look, or another one.
+
+    The models that are most often among the first `NEAR` choose first. Each takes the colour that the fewest models
+    next to it have, where those of the first `NEAR` count before the others.
+    """
+    drawn = [[*dict.fromkeys(variant.run.model for variant in each.variants)][: len(PALETTE)] for each in conditions]
+    near = Counter(model for models in drawn for model in models[:NEAR])
+    result: dict[str, str] = {}
+    for model in sorted({model for models in drawn for model in models}, key=lambda model: (-near[model], model)):
+        around = [models for models in drawn if model in models]
+        others = Counter(result[other] for models in around for other in models if other in result)
+        best = [models[:NEAR] for models in around if model in models[:NEAR]]
+        rivals = Counter(result[other] for models in best for other in models if other in result)
+        start = styles[model].number
+        turned = [PALETTE[(start + turn) % len(PALETTE)] for turn in range(len(PALETTE))]
+        result[model] = min(turned, key=lambda color: (rivals[color], others[color]))
+    return result
 
 
 @cache

@@ -70,6 +70,17 @@ from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.version import __version__
 
+CHARTS = {
+    "Course": ["curves"],
+    "Seeds": ["seeds"],
+    "Solved": ["solved"],
+    "Lengths": ["lengths"],
+    "Cost": ["parameters", "seconds"],
+    "Gradients": ["gradients"],
+    "Orthogonality": [*SCORES],
+}
+"""The figures of a condition under each tab of its page."""
+
 
 def write_html(
     store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str], commentary: Path | None = None
@@ -215,6 +226,7 @@ def _render(
             views=views,
             figures=drawn,
             scores=SCORES,
+            charts=CHARTS,
             without_score={condition.key: without_score(condition) for condition in conditions},
             remarks={part.key: part.remarks for part in parts},
             commands=_commands(views, sections),

@@ -480,8 +480,16 @@ def _task_settings(condition: Condition) -> dict[str, Any]:
 
 
 def tasks(conditions: Sequence[Condition], trials: Container[str]) -> list[list[Condition]]:
-    """Group the conditions by task, in the order in which they were started; the trials of a task are last."""
+    """Group the conditions by task, in the order in which tasks were started.
+
+    The conditions of a task are in the order of their lengths, as far as these are numbers; its trials are last.
+    """
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)
-    return [sorted(group, key=lambda condition: condition.key in trials) for group in by_task.values()]
+
+    def place(condition: Condition) -> tuple[bool, float]:
+        length = condition.settings.get("sequence_length")
+        return condition.key in trials, length if isinstance(length, (int, float)) else 0
+
+    return [sorted(group, key=place) for group in by_task.values()]

@@ -29,6 +29,8 @@ curve over epochs, and a run has only two measurements of each."""
 POINTS_IN_ALL = 24_000
 LARGEST = 2**31
 """The first whole number that 32 bits with a sign cannot hold."""
+EXPORTED = 100
+"""Up to this number of points a curve keeps all whatever the number of runs, so that the page can export it."""
 SHORT = 200
 """Characters of a message in the table of runs; the run's page shows all of it."""
 SPLITS = "test valid train probe"
@@ -211,10 +213,8 @@ def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
     curves: dict[int, list[dict[str, Any]]] = {}
     for split, name in sorted(variant.metrics, key=lambda series: (SPLITS.find(series[0]), series)):
         logged = variant.metrics[split, name]
-        counts, drawn = (
-            np.diff(logged.bounds).tolist(),
-            _thinned(logged.iteration, logged.value, logged.bounds, axes, limit),
-        )
+        counts = np.diff(logged.bounds).tolist()
+        drawn = _thinned(logged.iteration, logged.value, logged.bounds, axes, limit, EXPORTED)
         for run, count, curve in zip(logged.runs.tolist(), counts, drawn, strict=True):
             if count > 1:
                 curves.setdefault(run, []).append({"name": f"{split} {name}", **curve})
@@ -245,10 +245,14 @@ def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
 
 
 def _thinned(
-    x: NDArray[Any], y: NDArray[np.float64], bounds: Indices, axes: Axes, limit: int
+    x: NDArray[Any], y: NDArray[np.float64], bounds: Indices, axes: Axes, limit: int, whole: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield the points of each of many curves, and their number if some are left out (`of`)."""
-    points, ends = thinned_curves(y, bounds, limit)
+    """Yield the points of each of many curves, and their number if some are left out (`of`).
+
+    Args:
+        whole: a curve of up to this number of points keeps all.
+    """
+    points, ends = thinned_curves(y, bounds, limit, whole)
     places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
     for count, (start, end) in zip(np.diff(bounds).tolist(), pairwise(ends.tolist()), strict=True):
         missing = {"of": count} if end - start < count else {}

@@ -2,7 +2,7 @@
 
 import { numbers } from "./data.js";
 import { smoothed } from "./smoothing.js";
-import { isArrow, plain } from "./traces.js";
+import { plain } from "./traces.js";
 
 export const UNITS = ["epoch", "iteration", "seconds"];
 
@@ -54,7 +54,7 @@ export function canConvert(container, unit) {
  */
 export function tooled(container, figure) {
   const tools = container.tools;
-  if (!tools || !(tools.unit || tools.log !== null || tools.smooth)) return figure;
+  if (!tools || !(tools.unit || tools.log !== null || tools.smooth || tools.whole)) return figure;
   const layout = { ...figure.layout, xaxis: { ...figure.layout.xaxis }, yaxis: { ...figure.layout.yaxis } };
   const isLog = tools.log ?? figure.layout.yaxis?.type === "log";
   let data = tools.smooth ? figure.data.flatMap((trace) => smoothed(trace, tools.smooth, isLog)) : figure.data;
@@ -64,10 +64,10 @@ export function tooled(container, figure) {
     delete layout.xaxis.range;
   }
   if (tools.log !== null) {
-    if (tools.log) data = data.filter((trace) => !isArrow(trace)); // the whole range is in view
     layout.yaxis.type = tools.log ? "log" : "linear";
     if (tools.log !== (figure.layout.yaxis?.type === "log")) delete layout.yaxis.range;
     if (tools.log) delete layout.yaxis.rangemode;
   }
+  if (tools.whole) delete layout.yaxis.range;
   return { data, layout };
 }

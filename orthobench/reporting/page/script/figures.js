@@ -3,7 +3,7 @@
 import { tooled } from "./changes.js";
 import { inPageColours, themed } from "./colours.js";
 import { numbers, unpackFigures } from "./data.js";
-import { passes } from "./filters.js";
+import { emphasized, passes } from "./filters.js";
 import { workByKeys } from "./keys.js";
 import { placeEnds, roomForEnds, showLegend } from "./legend.js";
 import { plotly } from "./plotly.js";
@@ -71,7 +71,7 @@ export function prepare(container, figure) {
 export function drawNow(container) {
   const figure = tooled(container, withoutEmptyRows({ ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }));
   container.off ??= new Set();
-  const data = withFewBands(container, figure.data).map((trace) => withGaps(themed(trace), figure.layout));
+  const data = withFewBands(container, emphasized(container, figure.data)).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
   const rows = hasNamedRows(figure.layout, container.clientWidth) ? figure.layout.yaxis.ticktext.length : 0;
   container.style.height = rows ? `${NAMED_ROW * rows + 80}px` : "";

@@ -86,7 +86,10 @@ export function placeEnds(container, redraw) {
 export function showLegend(container, data, redraw) {
   /** @type {Map<string, Trace>} */
   const shown = new Map();
-  for (const trace of data) if (trace.showlegend !== false) shown.set(entryOf(trace), trace);
+  const listed = data.filter(({ showlegend }) => showlegend !== false);
+  /** @param {Trace} trace */
+  const isThick = ({ line }) => (line?.width ?? 0) > 2; // the chosen model's are drawn last, but named first
+  for (const trace of [...listed.filter(isThick), ...listed.filter((trace) => !isThick(trace))]) shown.set(entryOf(trace), trace);
   let legend = container.legend;
   if (!legend) {
     legend = container.legend = withAttributes(element("div", null), { class: "legend", role: "group", "aria-label": "Shown in this figure" });

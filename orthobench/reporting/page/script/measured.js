@@ -1,35 +1,132 @@
-// The page of tasks: one task at a time, and filters, which hide tasks, models and lines of figures.
+// The page of tasks: one condition at a time, with its ranking and one chart, and filters of tasks, models and lines.
 
 import { unpack } from "./data.js";
-import { element, link, tableOf, withAttributes } from "./elements.js";
+import { button, element, link, tableOf, withAttributes } from "./elements.js";
 import { redraw } from "./figures.js";
-import { measuredChoice, measuredForm } from "./filters.js";
+import { chosen, measuredChoice, measuredForm } from "./filters.js";
 import { fillForm, formState, rememberIn } from "./forms.js";
 import { matrix } from "./matrix.js";
 import { watch } from "./sight.js";
 
+let openChart = "Course"; // the title of the tab that is open in all conditions
+
 export function filterMeasured() {
   const [task, model, tag] = ["task", "model", "tag"].map(measuredChoice);
-  let shown = 0;
   const list = document.getElementById("task-list");
   const listed = Boolean(list) && !task && !model && !tag;
   if (list) list.hidden = !listed;
-  for (const section of document.querySelectorAll("#view-measured .filtered")) {
+  /** @type {HTMLElement[]} */
+  const sections = [...document.querySelectorAll("#view-measured .filtered")];
+  const fitting = sections.filter((section) => {
     const rows = [...section.querySelectorAll("tbody tr[data-model]")];
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags).includes(tag)));
-    section.hidden = Boolean(listed || (task && section.dataset.task !== task) || rows.every((row) => row.hidden));
-    const variants = rows.filter((row) => !row.hidden && !row.closest(".board")); // the leaderboard repeats rows
-    section.classList.toggle("single", Boolean(model || tag) && variants.length < 2);
-    if (!section.hidden) shown += variants.length;
-  }
+    return !listed && !(task && section.dataset.task !== task) && !rows.every((row) => row.hidden);
+  });
+  const isOne = Boolean(task) || !(model || tag);
+  const own = isOne ? fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting) : null;
+  for (const section of sections) section.hidden = isOne ? section !== own : !fitting.includes(section);
+  fillConditions(isOne ? fitting : [], own);
   const titles = ["task", "model"].filter(measuredChoice).map((name) => measuredForm.elements[name].selectedOptions[0].dataset.title ?? measuredChoice(name));
   document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
   document.querySelector("#view-measured .lead").hidden = titles.length > 0;
+  const shown = sections.filter(({ hidden }) => !hidden).reduce((sum, section) => sum + variantsOf(section).length, 0);
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"}` : "";
   hideEmptyFigures(model);
+  for (const section of sections) if (!section.hidden) showChart(section);
+  markRows(own);
   fillAbout(task, model);
   redraw();
   watch(document.getElementById("view-measured"));
+}
+
+/**
+ * Return the rows of a condition's variants that the filters show. The ranking repeats them.
+ * @param {HTMLElement} section
+ */
+function variantsOf(section) {
+  return [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => !row.hidden && !row.closest(".board"));
+}
+
+/**
+ * Return the condition with the most variants.
+ * @param {HTMLElement[]} sections
+ * @returns {HTMLElement | undefined}
+ */
+function fullest(sections) {
+  return [...sections].sort((first, second) => variantsOf(second).length - variantsOf(first).length)[0];
+}
+
+/**
+ * Fill the tabs of conditions, which keep the filters and the chosen model.
+ * @param {HTMLElement[]} sections
+ * @param {HTMLElement | null} own
+ */
+function fillConditions(sections, own) {
+  const tabs = document.getElementById("conditions");
+  tabs.hidden = sections.length < 2;
+  const { model, tag, task } = formState(measuredForm);
+  tabs.replaceChildren(...sections.map(({ id, dataset }) => {
+    const query = new URLSearchParams(model || tag ? { ...(task && { task }), ...(model && { model }), ...(tag && { tag }), condition: id } : chosen.model ? { model: chosen.model } : {}).toString();
+    const tab = link(`#${[model || tag ? "measured" : id, query].filter(Boolean).join("?")}`, dataset.label);
+    return element("li", null, id === own?.id ? withAttributes(tab, { "aria-current": "true" }) : tab);
+  }));
+}
+
+/**
+ * Show one chart of a condition, and the tabs of all that have something to show.
+ * @param {HTMLElement} section
+ */
+function showChart(section) {
+  const charts = section.querySelector(".charts");
+  /** @type {HTMLElement[]} */
+  const all = [...charts.querySelectorAll(".chart")];
+  const usable = all.filter((chart) => chart.querySelector("figure:not([hidden])"));
+  const open = usable.find(({ dataset }) => dataset.title === openChart) ?? usable[0];
+  for (const chart of all) {
+    chart.hidden = chart !== open;
+    withAttributes(chart, { id: `${section.id}-${chart.dataset.title}`, role: "tabpanel", "aria-label": chart.dataset.title });
+  }
+  charts.querySelector(".tabs")?.remove();
+  const tabs = usable.map((chart) => withAttributes(button(chart.dataset.title, () => openTab(section, chart.dataset.title)), {
+    role: "tab", "aria-selected": String(chart === open), "aria-controls": chart.id, tabindex: chart === open ? 0 : -1,
+  }));
+  const list = withAttributes(element("div", null, ...tabs), { class: "tabs", role: "tablist", "aria-label": `Charts of ${section.dataset.label}` });
+  list.addEventListener("keydown", ({ key }) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
+    const next = step && usable[(usable.indexOf(open) + step + usable.length) % usable.length];
+    if (next) openTab(section, next.dataset.title);
+  });
+  charts.prepend(list);
+}
+
+/**
+ * Open a tab of charts, here and in the other conditions, and leave the focus on it.
+ * @param {HTMLElement} section
+ * @param {string} title
+ */
+function openTab(section, title) {
+  openChart = title;
+  for (const other of document.querySelectorAll("#view-measured .filtered:not([hidden])")) showChart(/** @type {HTMLElement} */ (other));
+  /** @type {HTMLElement} */ (section.querySelector("[role=tab][aria-selected=true]")).focus({ preventScroll: true });
+  redraw();
+}
+
+/**
+ * Mark the chosen model's rows, and bring the first into the sight of its table.
+ * @param {HTMLElement | null} section
+ */
+function markRows(section) {
+  for (const row of document.querySelectorAll("#view-measured tr[aria-current]")) row.removeAttribute("aria-current");
+  const rows = chosen.model && section ? [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => row.dataset.model === chosen.model) : [];
+  for (const row of rows) row.setAttribute("aria-current", "true");
+  const first = rows.find((row) => row.closest(".board"));
+  if (!first) return;
+  const folded = /** @type {HTMLDetailsElement | null} */ (first.closest("details"));
+  if (folded) folded.open = true;
+  requestAnimationFrame(() => { // once the page has its height
+    const table = first.closest(".scroll");
+    table.scrollTop = first.offsetTop - table.clientHeight / 2;
+  });
 }
 
 /**
@@ -77,12 +174,26 @@ function scoresOf(model) {
     const source = cell.querySelector("a"), [, words] = /: (.*)/s.exec(source.title);
     const variant = row.cells[0].textContent.trim().slice(model.length);
     const score = withAttributes(element("span", source.firstChild.textContent), { class: cell.matches(".far") ? "score far" : "score", style: cell.getAttribute("style") });
-    return [link(source.getAttribute("href"), heads[cell.cellIndex].textContent.trim() + variant), score, words];
+    return [link(withModel(source.getAttribute("href"), model), heads[cell.cellIndex].textContent.trim() + variant), score, words];
   }));
+}
+
+/**
+ * Return the address of a condition in which a model stands out.
+ * @param {string} address
+ * @param {string} model
+ */
+function withModel(address, model) {
+  return `${address.split("?")[0]}?${new URLSearchParams({ model })}`;
 }
 
 export function startMeasured() {
   if (!measuredForm) return;
+  document.addEventListener("click", ({ target }) => { // before the browser follows the link
+    /** @type {HTMLAnchorElement | null} */
+    const cell = /** @type {Element} */ (target).closest(".solves tr[data-model] td a");
+    if (cell) cell.href = withModel(cell.hash, cell.closest("tr").dataset.model);
+  });
   const changed = () => {
     filterMeasured();
     rememberIn("measured", formState(measuredForm));
@@ -91,9 +202,14 @@ export function startMeasured() {
   measuredForm.addEventListener("reset", () => setTimeout(changed));
 }
 
-/** @param {Record<string, string>} state */
-export function showMeasured(state) {
+/**
+ * @param {Record<string, string>} state
+ * @param {string} [condition]
+ * @param {string} [model] the model that stands out
+ */
+export function showMeasured(state, condition = state.condition ?? "", model = "") {
   if (!measuredForm) return;
+  Object.assign(chosen, { condition, model });
   fillForm(measuredForm, state);
   filterMeasured();
 }

@@ -3,7 +3,7 @@
 import { axisTitle, tooled } from "./changes.js";
 import { numbers } from "./data.js";
 import { element, tableOf } from "./elements.js";
-import { entryOf, isArrow, isFloor, isMark, notesOf, plain } from "./traces.js";
+import { entryOf, isFloor, isMark, notesOf, plain } from "./traces.js";
 import { shownNumber } from "./words.js";
 
 const ROWS = 500; // the most rows in the data table; the CSV file has all
@@ -33,7 +33,7 @@ function* points(container) {
 
 /** @param {Plot} container */
 function headings({ base: { data, layout } }) {
-  const last = data.some(({ type }) => type === "heatmap") ? ["value"] : data.some((trace) => isMark(trace) && !isArrow(trace) && trace.text.some(Boolean)) || data.some(({ hovertext }) => Array.isArray(hovertext)) ? ["note"] : [];
+  const last = data.some(({ type }) => type === "heatmap") ? ["value"] : data.some((trace) => isMark(trace) && trace.text.some(Boolean)) || data.some(({ hovertext }) => Array.isArray(hovertext)) ? ["note"] : [];
   return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y", ...last];
 }
 

@@ -47,7 +47,11 @@ async function find(name, state) {
   }
   const part = document.getElementById(name);
   const around = part?.closest(".view");
-  if (around?.id === "view-measured") showMeasured({ task: document.getElementById("task-list") ? part.closest(".filtered")?.dataset.task : "" });
+  const section = /** @type {HTMLElement | null} */ (part?.closest("#view-measured .filtered"));
+  if (section) {
+    showMeasured({ task: document.getElementById("task-list") ? section.dataset.task : "" }, section.id, state.model);
+    return { view: around, ...(section !== part && { part }) };
+  }
   return around ? { view: around, part } : null;
 }
 

@@ -18,7 +18,7 @@ const UNSMOOTHED = "nothing";
 export function addTools(container, redraw) {
   const figure = container.closest("figure");
   if (!figure || container.tools) return;
-  container.tools = { unit: null, log: null, smooth: 0, bands: false, inches: 6.75 };
+  container.tools = { unit: null, log: null, smooth: 0, bands: false, whole: false, inches: 6.75 };
   const bar = withAttributes(element("div", null), { class: "tools", role: "group", "aria-label": "Tools of this figure" });
   fillTools(container, bar, redraw);
   container.after(bar);
@@ -63,6 +63,7 @@ function fillTools(container, bar, redraw) {
   if (units.length > 1) bar.append(choice("x", units, unit, change(({ value }) => { tools.unit = value; })));
   if (isCourse(base)) {
     if (canBeLogarithmic(base)) bar.append(ticked("log y", base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
+    if (base.layout.meta?.words) bar.append(ticked("full range", false, ({ checked }) => { tools.whole = checked; }));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
     const widths = lines && !container.longest ? windowsOf(base) : []; // the mean of kept extremes is not that of all points
     if (widths.length) {

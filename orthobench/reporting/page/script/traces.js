@@ -1,4 +1,4 @@
-// What the traces of a figure are: curves, edges of bands, arrows, marks and floors.
+// What the traces of a figure are: curves, edges of bands, marks and floors.
 
 import { numbers } from "./data.js";
 import { element } from "./elements.js";
@@ -29,14 +29,6 @@ export function plain(markup) {
 /** @param {unknown} text */
 export function escaped(text) {
   return element("i", String(text)).innerHTML; // Plotly interprets a few tags in names
-}
-
-/**
- * Return whether a trace points at values beyond the frame: its arrow and label stand at the frame, not at a value.
- * @param {Trace} trace
- */
-export function isArrow({ marker }) {
-  return marker?.symbol === "arrow-up";
 }
 
 /**
@@ -91,7 +83,7 @@ export function withGaps(trace, { yaxis }) {
  * @param {Trace} trace
  */
 export function notesOf(data, { name, mode }) {
-  const marks = mode?.includes("lines") && name ? data.filter((trace) => isMark(trace) && !isArrow(trace) && trace.legendgroup === name) : [];
+  const marks = mode?.includes("lines") && name ? data.filter((trace) => isMark(trace) && trace.legendgroup === name) : [];
   return new Map(marks.flatMap(({ x, text }) => Array.from(numbers(x), (along, at) => [along, text[at]])));
 }
 

@@ -66,6 +66,8 @@ interface Layout {
   plot_bgcolor?: string;
   hoverlabel?: object;
   legend?: object;
+  /** What an axis shows, if it is not everything, and the curves that are beyond it. */
+  meta?: { words?: string; beyond?: string[] };
 }
 interface Figure {
   data: Trace[];
@@ -96,7 +98,7 @@ interface Plot extends HTMLElement {
   base?: Figure;
   loading?: Promise<void>;
   rates?: Rates;
-  tools?: { unit: string | null; log: boolean | null; smooth: number; bands: boolean; inches: number };
+  tools?: { unit: string | null; log: boolean | null; smooth: number; bands: boolean; whole: boolean; inches: number };
   legend?: HTMLElement;
   /** The entries of the legend that the reader has switched off. */
   off?: Set<string>;
