@@ -289,18 +289,26 @@ def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimRe
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
-def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> list[ClaimResult]:
+@dataclass(frozen=True)
+class StudyClaims:
+    """The checked claims of a study: those of the paper about its figures, and those of this project about the runs."""
+
+    paper: list[ClaimResult]
+    own: list[ClaimResult]
+
+
+def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> StudyClaims:
     """Return the claims of the figures that a study shows, from the papers' views or checked on the study alone.
 
-    The claims of this project about the study follow. They are checked on the runs that have finished.
+    The claims of this project are checked on the runs that have finished.
     """
     parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
     variants = [variant for _, condition in result.conditions for variant in condition.variants]
     own = [] if result.is_small else check_runs(result.study, variants)
     if parts:
-        return [*(claim for part in parts for claim in part.claim_results), *own]
+        return StudyClaims([claim for part in parts for claim in part.claim_results], own)
     artifacts = [a for paper in papers() for a in paper.artifacts() if a.study == result.study.name]
-    return [*(claim for artifact in artifacts for claim in _check_study(artifact, result)), *own]
+    return StudyClaims([claim for artifact in artifacts for claim in _check_study(artifact, result)], own)
 
 
 def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
