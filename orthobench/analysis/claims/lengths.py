@@ -105,7 +105,7 @@ class Tracks(ModelClaim):
 
 
 class PredictsHorizon(ModelClaim):
-    """For a run that fits the training lengths, the horizon implied by the distinguishability ratio is near the measured one."""
+    """For a run that fits the training lengths, the horizon implied by the ratio is near the measured one."""
 
     check: Literal["predicts_horizon"] = "predicts_horizon"
     factor: float = Field(2.0, gt=1, description="the largest ratio of the two horizons")

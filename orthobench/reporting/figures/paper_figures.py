@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from orthobench.analysis.conditions import Condition
+from orthobench.analysis.curves import curve_over_seeds
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
-from orthobench.papers import Experiment
+from orthobench.papers import Artifact, Experiment
 from orthobench.reporting.figures import figures
-from orthobench.reporting.figures.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
+from orthobench.reporting.figures.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, add_curve, is_published
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
-from orthobench.reporting.figures.styles import GREY, Styles
+from orthobench.reporting.figures.styles import GREY, Style, Styles
 from orthobench.reporting.page.captions import capitalized, caption
-from orthobench.reporting.page.pages import ArtifactView
+from orthobench.reporting.page.pages import ArtifactView, NearMiss
+
+NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")
+"""The dashes of near misses in one panel; "dash" is the baseline's."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,13 @@ class PrintedPanel:
     printed: list[Experiment]
     missing: list[Experiment]
     command: str
+    near_misses: list[NearMiss]
 
     @property
     def missing_names(self) -> str:
-        """The labels of the curves that are not measured, as text."""
-        return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
+        """The labels of the curves that are not measured, as text; those with runs are drawn, finished or not."""
+        drawn = {variant.label for panel in self.conditions for variant in panel.variants}
+        return ", ".join(dict.fromkeys(each.label for each in self.missing if each.label not in drawn))
 
 
 def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
@@ -48,7 +55,8 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
         missing = [experiment for experiment in experiments if experiment.identity in identities]
         command = fill_command(part.artifact, missing, part.printed)
         conditions = [panel for panel in part.panels if _holds(experiments, panel)]
-        result.append(PrintedPanel(title, conditions, experiments, missing, command))
+        near = [each for each in part.near_misses if each.experiment in experiments]
+        result.append(PrintedPanel(title, conditions, experiments, missing, command, near))
     return result
 
 
@@ -73,12 +81,35 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
         if not any("model" in trace.get("meta", {}) for trace in figure.data):
             figure = None
-        elif any(map(is_published, figure.data)):
-            missing = f" {PUBLISHED_WORDS}{missing}"
+        else:
+            if any(map(is_published, figure.data)):
+                missing = f" {PUBLISHED_WORDS}{missing}"
+            if printed:
+                missing += _add_near_misses(figure, part.artifact, printed.near_misses)
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
     return {"paper": (words + missing, figure)}
+
+
+def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[NearMiss]) -> str:
+    """Add the medians of near misses as thin grey lines, and return the sentences of the caption on them."""
+    reasons: dict[str, list[str]] = {}
+    for number, near in enumerate(near_misses):
+        variant, label = near.variant, f"{near.experiment.label}, other data"
+        metric = artifact.metric or variant.run.metric
+        curve = curve_over_seeds(variant.series(artifact.split, metric), variant.finished)
+        before = len(figure.data)
+        epochs = near.experiment.settings.get("epochs") or 1
+        # The paper's epochs, because one of fewer sequences is shorter.
+        scale = epochs / variant.run.total_iterations if artifact.x == "epoch" else 1
+        add_curve(figure, curve, curve.x * scale, label, Style(GREY, NEAR_MISS_DASHES[number % 4]), plain=True)
+        for trace in figure.data[before:]:
+            owner = {"model": variant.run.model, "tags": variant.tags}
+            trace["meta"] = {"label": label, "near_miss": True, **owner, **(trace.get("meta") or {})}
+        if len(figure.data) > before:
+            reasons.setdefault(near.reason, []).append(near.experiment.label)
+    return "".join(f" Thin and grey, and not counted: {', '.join(own)} with {why}." for why, own in reasons.items())
 
 
 def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Draw how far models track states: the horizon implied by the ratio against the measured one, by family, and by eigenvalue."""
+"""Draw how far models track states: the implied against the measured horizon, by family, and by eigenvalue."""
 
 from __future__ import annotations
 

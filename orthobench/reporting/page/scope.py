@@ -96,6 +96,7 @@ class Scope:
             claim_results=[result for result in part.claim_results if result.is_decided],
             missing=[experiment for experiment in part.missing if experiment.identity in identities],
             printed=printed,
+            near_misses=[near for near in part.near_misses if near.experiment.identity in identities],
         )
 
     def _includes(self, experiment: Experiment, is_measured: bool) -> bool:
