@@ -55,9 +55,8 @@ def findings(found: Everything) -> dict[Path, str]:
     text = page(
         "# State tracking",
         "<!-- Written by `make readme` from results.db. -->",
-        "Which cells learn a state that each symbol changes, which of them still have it in longer sequences, and what "
-        "decides it? [Track states](state-tracking.md) describes the tasks and the probe. Every number below is "
-        "computed from the runs of `results.db`.",
+        "Which cells learn to track a state, and which keep it on longer sequences? [Track states](state-tracking.md) "
+        "describes the tasks and the probe. Every number below is computed from the runs of `results.db`.",
         *_earlier_versions(found.conditions),
         *_fits_and_keeps(studies.get(STUDY)),
         *_horizons(tracked_runs(tracked), pictures),
@@ -207,9 +206,9 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         "distinguishability ratio is the spread of the margins within a state over their mean. The probe finds on the "
         "training sequences alone up to which ratio the decoder reads the states. The implied horizon is the "
         "greatest length up to which the ratio stays below this threshold. The measured horizon is the greatest "
-        "length up to which the decoder reads 90 % of the states, on a scale from chance (0) to perfect (1). An "
-        "affine step cannot contract errors between states that it keeps ([arXiv "
-        "2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Tests of a language "
+        "length up to which the decoder reads 90 % of the states, on a scale from chance (0) to perfect (1). A "
+        "linear update cannot correct errors between the states it stores ([arXiv "
+        "2605.07755](https://arxiv.org/abs/2605.07755)), so errors grow with length. Tests of a language "
         "have few strings of each length, so neighbouring lengths are measured together, and a horizon is the longest "
         "of such a range. Both horizons come from the margins of the same test sequences: where they agree, the "
         "threshold of the training sequences carries over to longer ones. The ratio does not forecast the horizon "

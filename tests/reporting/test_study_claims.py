@@ -206,8 +206,8 @@ def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench,
     with open_store("results.db") as store:
         conditions = collect(store)
     assert [distinguishing_settings(condition, conditions) for condition in conditions] == [
-        "test_size 20",
-        "test_size 30",
+        "20 test sequences",
+        "30 test sequences",
     ]
     assert distinguishing_settings(conditions[0], conditions[:1]) == ""
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))

@@ -35,10 +35,7 @@ Drawn = dict[str, tuple[str, Figure]]
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
 """Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as those of a step."""
-TOTAL_DERIVATIVE = (
-    "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
-    "later steps."
-)
+TOTAL_DERIVATIVE = "By an LSTM's c at step t, it is the total derivative, with all paths through h."
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 LEVELS = 2.5
 """Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""

@@ -14,7 +14,14 @@ from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Artifact, Experiment
 from orthobench.reporting.figures import figures
-from orthobench.reporting.figures.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, add_curve, is_published
+from orthobench.reporting.figures.drawing import (
+    ARROW,
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
+    add_curve,
+    is_edge,
+    is_published,
+)
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
@@ -22,6 +29,7 @@ from orthobench.reporting.figures.styles import GREY, Style, Styles
 from orthobench.reporting.page.captions import capitalized, caption
 from orthobench.reporting.page.pages import ArtifactView, NearMiss
 
+STATED_WORDS = "Crossed circles: levels that the paper's text states."
 NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")
 """The dashes of near misses in one panel; "dash" is the baseline's."""
 
@@ -64,9 +72,9 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
     artifact = part.artifact
     name = f"{capitalized(artifact.name)}, {panel_title(part, panel)}"
-    if artifact.shows == "gradient_norms":
-        return _gradient_norms(name, panel, styles)
     printed = _printed_panel(part, panel)
+    if artifact.shows == "gradient_norms":
+        return _gradient_norms(name, panel, styles, printed.printed if printed else [])
     missing = f" Not measured: {printed.missing_names}." if printed and printed.missing_names else ""
     if artifact.shows == "over_length":
         drawn = over_length(panel, styles)
@@ -104,6 +112,7 @@ def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[N
         # The paper's epochs, because one of fewer sequences is shorter.
         scale = epochs / variant.run.total_iterations if artifact.x == "epoch" else 1
         add_curve(figure, curve, curve.x * scale, label, Style(GREY, NEAR_MISS_DASHES[number % 4]), plain=True)
+        figure.data[before:] = [trace for trace in figure.data[before:] if not is_edge(trace)]
         for trace in figure.data[before:]:
             owner = {"model": variant.run.model, "tags": variant.tags}
             trace["meta"] = {"label": label, "near_miss": True, **owner, **(trace.get("meta") or {})}
@@ -150,8 +159,10 @@ def _make_logarithmic(figure: Figure) -> None:
     figure.update_yaxes(type="log", rangemode="normal")
 
 
-def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
+def _gradient_norms(name: str, panel: Condition, styles: Styles, printed: Sequence[Experiment]) -> Drawn:
     """Return the paper's two panels: dL/dh_t at the beginning of training and after training.
+
+    Marks are the levels that the paper's text states.
 
     They show the norm of a sample's gradient if the runs have it, because the published levels are closer to it.
     """
@@ -165,8 +176,29 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
             after = f"after {max(ends)} training iterations" if ends else "after training"
             moment = after if last else "at the beginning of training"
             what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
-            drawn[moment] = (f"{caption(what, panel)} {figures.UNDERFLOW}", figure)
+            stated = f" {STATED_WORDS}" if _add_levels(figure, panel, styles, printed, last) else ""
+            drawn[moment] = (f"{caption(what, panel)}{stated} {figures.UNDERFLOW}", figure)
     return drawn
+
+
+def _add_levels(figure: Figure, panel: Condition, styles: Styles, printed: Sequence[Experiment], trained: bool) -> bool:
+    """Mark the levels that the text states for the drawn variants, and return whether there are any."""
+    by_label = {variant.label: variant for variant in panel.variants}
+    found = False
+    for experiment in printed:
+        levels = [level for each in experiment.printed for level in each.levels if level.trained == trained]
+        variant = by_label.get(experiment.label)
+        if levels and variant:
+            found, name = True, f"{experiment.label}, published"
+            figure.add_scatter(
+                x=[level.x for level in levels],
+                y=[level.y for level in levels],
+                mode="markers",
+                name=html.escape(name),
+                meta={"published": True, "label": name},
+                marker={"symbol": PUBLISHED_SYMBOL, "size": 10, "color": styles.of(panel, variant).color},
+            )
+    return found
 
 
 def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:

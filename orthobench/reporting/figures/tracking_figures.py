@@ -20,10 +20,7 @@ from orthobench.reporting.page.matrix import families_of_models
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
-FILLED = (
-    "Filled: runs whose states are read at all training lengths; open: runs whose states are not, and which have none "
-    "to lose."
-)
+FILLED = "Filled: the run learned the task at all training lengths. Open: it did not, and has no state to lose."
 
 
 @dataclass(frozen=True)

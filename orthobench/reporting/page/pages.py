@@ -30,6 +30,8 @@ from orthobench.settings import merged_settings, text
 
 DATA_SIZES = {"train_size": "training", "test_size": "test", "validation_size": "validation"}
 """The settings that are numbers of sequences, with the split in words."""
+IMAGES = ("mnist", "cifar10")
+"""The tasks whose sequences are images."""
 
 
 @dataclass(frozen=True)
@@ -522,7 +524,17 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
     Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
-    return ", ".join(f"{name} {text(value)}" for name, value in differing.items())
+    return ", ".join(_said(condition.task, name, value) for name, value in differing.items())
+
+
+def _said(task: str, name: str, value: Any) -> str:
+    """Return a setting in words, such as "55,000 training images" or "permuted"."""
+    if name in DATA_SIZES and isinstance(value, int):
+        return f"{value:,} {DATA_SIZES[name]} {'images' if task in IMAGES else 'sequences'}"
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return f"{words} {text(value)}"
 
 
 def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:

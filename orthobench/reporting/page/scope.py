@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orthobench.analysis.paper_tables import Cell, PaperTable
@@ -31,6 +31,7 @@ class Scope:
         paper: the key of one paper; none: all papers.
         table: the number of one table of the paper.
         figure: the number of one figure of the paper.
+        labels: names of models in place of their titles, by their stored names.
         status_of: returns the status of a run, in case the stored one is out of date.
     """
 
@@ -38,6 +39,7 @@ class Scope:
     paper: str | None = None
     table: str | None = None
     figure: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     status_of: Callable[[Run], str] = stored_status
 
     def __post_init__(self) -> None:
