@@ -46,6 +46,7 @@ class LinOSS(Model):
     cites = "rusch2025"
     look = "longdash square"
     family = "linear"
+    affine_if = {"block": None}
     # A linear layer cannot end below about half of the baseline.
     learns = Learns("copying", 0.8, {"discretization": "IMEX"}, gate={"discretization": "IMEX"})
     Settings = LinOSSSettings

@@ -74,6 +74,7 @@ class SoftOrthogonal(PlainRNN):
     cites = "vorontsov2017"
     look = "dot star"
     family = "orthogonal"
+    affine_if = {"activation": "identity", "block": None}
     learns = Learns(
         "copying",
         0.2,

@@ -55,6 +55,7 @@ class WRNN(PlainRNN):
     paper = "Keller, Muller, Sejnowski, Welling. Traveling Waves Encode the Recent Past. ICLR 2024"
     cites = "keller2024"
     look = "longdash star"
+    affine_if = {"activation": "identity", "block": None}
     family = "plain"
     learns = Learns(
         "adding",

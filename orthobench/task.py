@@ -145,8 +145,15 @@ class TrainingSettings(Settings):
     )
     solved_at: float | None = Field(
         None,
-        description="stop when the main test metric reaches this value at an evaluation; none: train to the end",
+        description="stop when the main metric reaches this value at an evaluation, on the data of judged_by; "
+        "none: train to the end",
         json_schema_extra={"neutral": None},
+    )
+    judged_by: Literal["test", "validation", "validation_only"] = Field(
+        "test",
+        description="data that decide when a run is solved or has diverged, and which weights are best; validation: "
+        "tests are only reported; validation_only: no tests at all, for the trials of a search",
+        json_schema_extra={"neutral": "test"},
     )
     shuffle: bool = Field(True, description="draw a new order of the training set in every epoch")
     clip_norm: float | None = Field(
@@ -197,6 +204,12 @@ class SyntheticSettings(Settings):
 
     train_size: Size = Field(100_000, description="training sequences")
     test_size: Size = Field(10_000, description="test sequences")
+    validation_size: int = Field(
+        0,
+        ge=0,
+        description="validation sequences, of the lengths of training, which neither training nor tests have; none: 0",
+        json_schema_extra={"neutral": 0},
+    )
 
 
 class ScalableSettings(SyntheticSettings):
@@ -244,6 +257,7 @@ class Task(ABC):
         tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
             needs.
         validation: None if the literature uses no validation data.
+        affine_fails: why no affine function of the inputs solves the task, if none does.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
         draws_ahead: whether several training batches are drawn together, because drawing one costs as much as drawing
             many. All training sequences then have the same number of steps, with padding.
@@ -264,6 +278,7 @@ class Task(ABC):
     longer_metric: ClassVar[str] = ""
     longer_tests: Mapping[int, Split] = {}
     draws_ahead: ClassVar[bool] = False
+    affine_fails: ClassVar[str] = ""
 
     signature: Signature
     train: Split
@@ -293,6 +308,11 @@ class Task(ABC):
         theirs.
         """
         return cls.version
+
+    @classmethod
+    def remark(cls, settings: Any) -> str:
+        """Return a line about the user's own data that a run prints before it trains; "" for other tasks."""
+        return ""
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

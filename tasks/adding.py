@@ -32,6 +32,7 @@ class Adding(Task):
     version = 1
     title = "adding problem"
     cites = "hochreiter1997"
+    affine_fails = "the target is a sum of products of values and markers"
     Settings = AddingSettings
     metrics = (MSE, *map(MSE.at_multiple, MULTIPLES))
     longer_metric = "mse"
@@ -68,6 +69,8 @@ class Adding(Task):
         self.signature = Signature(input_size=2, output_size=1, readout="last")
         self.train = AddingSplit(settings, settings.train_size, seeded_generator(seed, "adding", "train"), device)
         self.test = AddingSplit(settings, settings.test_size, seeded_generator(seed, "adding", "test"), device)
+        if size := settings.validation_size:
+            self.validation = AddingSplit(settings, size, seeded_generator(seed, "adding", "validation"), device)
         self.longer_tests = {
             multiple: AddingSplit(
                 longer, settings.test_size, seeded_generator(seed, "adding", f"test {multiple}"), device

@@ -83,6 +83,8 @@ class Copying(Task):
         self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
         self.train = CopyingSplit(settings, settings.train_size, seeded_generator(seed, "copying", "train"), device)
         self.test = CopyingSplit(settings, settings.test_size, seeded_generator(seed, "copying", "test"), device)
+        if size := settings.validation_size:
+            self.validation = CopyingSplit(settings, size, seeded_generator(seed, "copying", "validation"), device)
         self.longer_tests = {
             multiple: CopyingSplit(
                 longer, settings.test_size, seeded_generator(seed, "copying", f"test {multiple}"), device

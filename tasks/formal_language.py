@@ -108,6 +108,7 @@ class FormalLanguage(Task):
     version = 1
     title = "formal languages"
     cites = "deletang2023, beck2024, grazzi2025, walker2025"
+    affine_fails = "the answer depends on counts modulo a number"
     Settings = FormalLanguageSettings
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"
@@ -183,6 +184,15 @@ class FormalLanguage(Task):
             sorted_by_length=True,
             equal_shares=settings.protocol == "deepmind",
         )
+        if settings.validation_size:
+            self.validation = StringSplit(
+                form,
+                settings.validation_size,
+                form.lengths(settings.shortest, settings.longest),
+                Draws(seed, *names, "validation"),
+                device,
+                sorted_by_length=True,
+            )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets)

@@ -86,6 +86,7 @@ class GroupWord(Task):
     version = 1
     title = "words over a group"
     cites = "merrill2024, siems2025, terzic2025"
+    affine_fails = "a product depends on all its factors at once"
     Settings = GroupWordSettings
     metrics = (
         Metric("sequence_accuracy", "max", label="sequence accuracy", is_fraction=True),
@@ -143,11 +144,13 @@ class GroupWord(Task):
                 range(shortest, longest + 1),
                 Draws(seed, "group_word", settings.group, part),
                 device,
-                sorted_by_length=part == "test",
+                sorted_by_length=part != "train",
             )
 
         self.train = split("train", settings.train_size, settings.shortest, settings.longest)
         self.test = split("test", settings.test_size, settings.test_shortest, settings.test_longest)
+        if size := settings.validation_size:
+            self.validation = split("validation", size, settings.shortest, settings.longest)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)

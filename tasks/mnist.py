@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from orthobench.data.images import ImageDataSet
 from orthobench.model import Signature
@@ -40,6 +40,11 @@ class MNISTSettings(ImageSettings):
         description="seed of the order of the pixels; "
         "scornn: NumPy's RandomState(92916), as in uRNN and EXPRNN; nnrnn: 1234",
     )
+    pooling: Size = Field(
+        1,
+        description="side of the squares of pixels that are averaged to one; 2: 14 x 14 images, 196 steps",
+        json_schema_extra={"neutral": 1},
+    )
     divisor: Size = Field(255, description="number by which pixel values are divided; 256 in oRNN's program")  # D-35
     validation_size: int = Field(5_000, ge=0, description="images for validation, the first of the training file")
     train_size: Size = Field(55_000, description="images for training, which follow those for validation")
@@ -48,6 +53,10 @@ class MNISTSettings(ImageSettings):
     def _says_what_it_means(self) -> MNISTSettings:
         if self.permutation != "scornn" and not self.permuted:
             raise ValueError(f"permutation={self.permutation} has no effect: add permuted=true")
+        if 28 % self.pooling:
+            raise ValueError(f"pooling={self.pooling} does not divide the side of an image, 28: give 1, 2, 4, 7 or 14")
+        if self.pooling > 1 and self.permuted:
+            raise ValueError(f"pooling={self.pooling} leaves fewer pixels than the permutation has: leave one out")
         return self
 
     @property
@@ -90,10 +99,11 @@ class MNIST(ImageTask):
     def __init__(self, settings: MNISTSettings, seed: int, device: torch.device) -> None:
         data = settings.source
         self.signature = Signature(input_size=1, output_size=data.classes, readout="last")
-        order = permutation(settings.permutation) if settings.permuted else torch.arange(PIXELS)
+        order = permutation(settings.permutation) if settings.permuted else torch.arange(PIXELS // settings.pooling**2)
 
         def split(images: Tensor, labels: Tensor) -> ImageSplit:
-            return ImageSplit(images.flatten(1)[:, order].unsqueeze(-1), labels, settings.divisor, device)
+            pixels = pooled(images, settings.pooling).flatten(1)[:, order]
+            return ImageSplit(pixels.unsqueeze(-1), labels, settings.divisor, device)
 
         train, validation = settings.cut(*data.load("train"))
         self.train = split(*train)
@@ -104,6 +114,13 @@ class MNIST(ImageTask):
     def baselines(cls, settings: MNISTSettings) -> dict[str, float]:
         """MNIST's most frequent test digit is one: 1135 of 10 000."""
         return super().baselines(settings) | ({"accuracy": 0.1135} if settings.dataset == "mnist" else {})
+
+
+def pooled(images: Tensor, side: int) -> Tensor:
+    """Return images, uint8 `[N, 28, 28]`, with the rounded mean of each square of this side in place of its pixels."""
+    if side == 1:
+        return images
+    return nn.functional.avg_pool2d(images.unsqueeze(1).float(), side).squeeze(1).round().to(torch.uint8)
 
 
 def permutation(name: str) -> Tensor:

@@ -82,6 +82,7 @@ class MQAR(Task):
     version = 1
     title = "multi-query associative recall"
     cites = "arora2024"
+    affine_fails = "an answer is a product of keys and queries"
     Settings = MQARSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),
@@ -125,10 +126,12 @@ class MQAR(Task):
     def __init__(self, settings: MQARSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(settings.vocabulary, settings.vocabulary, "positions", tokens=True)
 
-        def split(part: Literal["train", "test"], size: int) -> RecallSplit:
-            return RecallSplit(settings, settings.parts(part), size, Draws(seed, "mqar", part), device)
+        def split(part: Literal["train", "test"], size: int, stream: str = "") -> RecallSplit:
+            return RecallSplit(settings, settings.parts(part), size, Draws(seed, "mqar", stream or part), device)
 
         self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
+        if size := settings.validation_size:
+            self.validation = split("train", size, "validation")
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)

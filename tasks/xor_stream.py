@@ -54,6 +54,7 @@ class XORStream(Task):
     version = 1
     title = "bit-stream XOR"
     cites = "hasani2022, lechner2020"
+    affine_fails = "parity is not linear"
     Settings = XORStreamSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),
@@ -89,14 +90,16 @@ class XORStream(Task):
     def __init__(self, settings: XORStreamSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(2 if settings.elapsed else 1, output_size=1, readout="last_valid")
 
-        def split(part: Literal["train", "test"], size: int) -> StreamSplit:
-            own = settings.data_seed == "run"
+        def split(part: Literal["train", "test", "validation"], size: int) -> StreamSplit:
+            own = settings.data_seed == "run" or part == "validation"  # the program has no validation data
             # The remainder, because RandomState accepts seeds of 32 bits only.
             chosen = derive_seed(seed, "xor_stream", part) % 2**32 if own else PROGRAM_SEEDS[part]
             bits, lengths = streams(size, settings.pad_size, chosen)
             return StreamSplit(bits, lengths, settings, device)
 
         self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
+        if size := settings.validation_size:
+            self.validation = split("validation", size)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.binary_cross_entropy_with_logits(outputs, targets)

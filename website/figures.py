@@ -10,7 +10,7 @@ from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, ranked
 from orthobench.reporting.page.pages import full_title
 from website.markdown import escape
 from website.results import everything
@@ -22,7 +22,8 @@ MOST_CURVES = 12
 READ = (
     "A score of 0 is the best predictor without memory and 100 a perfect one, as the median over the seeds. "
     "An arrow marks a model that solves the training lengths but fails on longer ones; a raised digit, fewer than "
-    "three seeds; a dot, a model that was not run on the task."
+    "three seeds; a raised L, a model that is linear in its inputs on a task that no linear function solves; a dot, a "
+    "model that was not run on the task."
 )
 
 
@@ -45,7 +46,7 @@ def part_of(task: str = "", model: str = "") -> ResultMatrix | None:
         if (not task or column.condition.task == task) and any(row.cells[number] for row in rows)
     ]
     rows = [replace(row, cells=[row.cells[number] for number in chosen], is_folded=is_layer(row.model)) for row in rows]
-    rows = sorted((row for row in rows if any(row.cells)), key=lambda row: (-row.solved, -row.total))
+    rows = ranked([row for row in rows if any(row.cells)], range(len(chosen)))
     return ResultMatrix([whole.columns[number] for number in chosen], rows) if rows else None
 
 

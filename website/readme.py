@@ -13,7 +13,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.page.matrix import FEW, MatrixCell, compute_matrix, picture
+from orthobench.reporting.page.matrix import FEW, MatrixCell, compute_matrix, note_on_tuning, picture
 from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything
@@ -27,7 +27,10 @@ END = "<!-- End of the table. -->"
 def pictures() -> dict[Path, str]:
     """Draw the matrix of the reference results for light and dark pages, by the file of each picture."""
     matrix = compute_matrix(everything().conditions)
-    return {ROOT / "docs" / f"matrix-{name}.svg": picture(matrix, name == "dark") for name in ("light", "dark")}
+    return {
+        ROOT / "docs" / f"matrix-{name}.svg": picture(matrix, name == "dark", note_on_tuning(matrix))
+        for name in ("light", "dark")
+    }
 
 
 def papers_table() -> str:

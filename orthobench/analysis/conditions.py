@@ -32,6 +32,18 @@ SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
 
 
+def score_of(value: float, baseline: float, perfect: float) -> float:
+    """Return how far a value gets from the baseline, 0, to a perfect value, 1; a value that is not finite gets 0.
+
+    If the baseline is perfect already, only a perfect value has the score 1.
+    """
+    if not math.isfinite(value):
+        return 0.0
+    if baseline == perfect:
+        return float(value == perfect)
+    return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
+
+
 @dataclass(frozen=True)
 class NearestExperiment:
     """The paper's experiment nearest to a variant, and the settings that differ, by name: the run's and the paper's."""
@@ -105,10 +117,26 @@ class VariantData(Variant):
 
     @cached_property
     def scores(self) -> list[float]:
-        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN."""
+        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN.
+
+        Trials of a search that uses no test data have none.
+        """
+        if self.run.is_trial:
+            return []
         worst = self.run.main_metric.worst
         values = [worst if math.isnan(end.value) else end.value for end in self.ends.values()]
         return [*values, *[worst] * self.diverged]
+
+    @property
+    def solved_shares(self) -> list[float]:
+        """The score of each of `scores`, from 0, the baseline, to 1; none without a baseline or a perfect value.
+
+        Every table and picture that compares tasks shows these numbers.
+        """
+        baseline, perfect = self.run.baselines.get(self.run.metric), self.run.main_metric.perfect
+        if baseline is None or perfect is None:
+            return []
+        return [score_of(value, baseline, perfect) for value in self.scores]
 
     @cached_property
     def median(self) -> Median | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
+from orthobench.arrays.words import task_words
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog, PluginKind
@@ -32,7 +33,7 @@ def select_runs(
 
     def values_of(run: Run) -> dict[str, Any]:
         columns = {name: getattr(run, name) for name in COLUMNS if name not in ("tag", "status")}
-        return {**settings_of(run), **columns, "tag": run.tags, "status": status_of(run)}
+        return {**settings_of(run), **columns, "task": task_words(run.task), "tag": run.tags, "status": status_of(run)}
 
     if not runs or not conditions:
         return list(runs)

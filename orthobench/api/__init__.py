@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from orthobench.api.trained import evaluate as evaluate
     from orthobench.api.trained import export as export
     from orthobench.api.trained import load_model as load_model
+    from orthobench.api.tuned_comparison import compare_tuned as compare_tuned
+    from orthobench.arrays.in_memory import Data as Data
     from orthobench.display.display import Display as Display
     from orthobench.display.display import JobsDisplay as JobsDisplay
     from orthobench.errors import OrthobenchError as OrthobenchError
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from orthobench.options.run_options import SweepOptions as SweepOptions
     from orthobench.planning.search import TuningResult as TuningResult
     from orthobench.session.session import SweepResult as SweepResult
+    from orthobench.session.tuned_session import TunedColumn as TunedColumn
     from orthobench.system.signals import Stopped as Stopped
     from orthobench.training.events import EventSink as EventSink
 
@@ -64,11 +67,14 @@ NAMES = {
     "api.sweeps": ("sweep", "sweep_file", "tune"),
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
+    "api.tuned_comparison": ("compare_tuned",),
+    "arrays.in_memory": ("Data",),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "display.display": ("Display", "JobsDisplay"),
     "gate.check": ("CheckResult",),
     "options.run_options": ("RunOptions", "SweepOptions"),
     "session.session": ("SweepResult",),
+    "session.tuned_session": ("TunedColumn",),
     "system.signals": ("Stopped",),
     "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),

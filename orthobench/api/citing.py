@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from orthobench.arrays.words import is_own_data
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
 from orthobench.options.checked import checked
@@ -42,6 +43,8 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
             entries += _of_plugin(catalog, kind, catalog.named(own_name) if kind == "model" else own_name)
+        elif is_own_data(name):
+            entries += _of_plugin(catalog, "task", catalog.named_task(name))
         elif ":" in name:
             entries += _of_plugin(catalog, "model", catalog.named(name))
         elif kinds := [kind for kind in KINDS if name in catalog.names(kind)]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orthobench.arrays.in_memory import Data
 from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
@@ -24,7 +25,7 @@ SWEEP_ARGUMENTS = {"models", "seeds", "grid", "match_parameters", "trials", "dry
 
 @checked()
 def run(
-    task: str,
+    task: str | Data,
     model: str | type,
     *,
     preset: Preset = "paper",
@@ -42,7 +43,7 @@ def run(
     A finished run is only looked up, and an interrupted run resumes from its checkpoint.
 
     Args:
-        task: the name of a task, such as "adding".
+        task: the name of a task, such as "adding"; or own data, as "array:data.npz" or `Data`.
         model: the name of a model, such as "scornn"; or a layer of another program, by a name such as
             "torch.nn:GRU", or its class.
         preset: "paper" for the settings of the paper, "quick" for a run of a minute or two.
@@ -67,7 +68,7 @@ def run(
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
     with use_data_folder(options.data_folder):
-        config = resolve(catalog, task, catalog.named(model), settings, preset, seed)
+        config = resolve(catalog, catalog.named_task(task), catalog.named(model), settings, preset, seed)
         return train_one(config, db, options, display or default_display(), force, extend)
 
 

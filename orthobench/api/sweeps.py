@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.api.runs import merge
+from orthobench.arrays.in_memory import Data
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.options.arguments import A_COUNT, Preset
+from orthobench.options.arguments import Preset
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
-from orthobench.planning.file import read_file
+from orthobench.planning.file import SweepFile, read_file
 from orthobench.planning.grid import GridAxis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
@@ -40,7 +41,7 @@ A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`
 
 @checked()
 def sweep(
-    task: str,
+    task: str | Data,
     models: Models,
     *,
     seeds: int | Sequence[int] = 1,
@@ -60,6 +61,7 @@ def sweep(
     A run that fails does not stop the others; see `SweepResult.failed`.
 
     Args:
+        task: the name of a task, or own data, as in `run`.
         models: one model or several; layers of other programs by name or as classes, as in `run`.
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
@@ -84,11 +86,11 @@ def sweep(
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
 
-@checked(seeds=A_COUNT)
+@checked()
 def sweep_file(
     path: Path,
     *,
-    seeds: int | None = None,
+    seeds: int | Sequence[int] | None = None,
     db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
@@ -98,21 +100,21 @@ def sweep_file(
     """Train the runs of a sweep file, each once.
 
     Args:
-        seeds: a number of seeds, overriding the file.
+        seeds: a number of seeds, or the seeds, overriding the file.
 
     Raises:
         UsageError: the file is invalid, or as for `sweep`.
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
-    options, file = with_jobs(options, jobs), read_file(path)
+    options, file = with_jobs(options, jobs), read_file(path, SweepFile)
     grid_runs = _grid_runs(
         options,
         file.task,
         file.models,
         file.overrides(),
         file.axes(),
-        range(file.seeds if seeds is None else seeds),
+        file.seed_list() if seeds is None else seed_list(seeds),
         file.preset,
         file.match_parameters,
     )
@@ -121,7 +123,7 @@ def sweep_file(
 
 @checked()
 def tune(
-    task: str,
+    task: str | Data,
     models: Models,
     grid: Grid,
     *,
@@ -142,6 +144,7 @@ def tune(
     The same call resumes a search. All trials have seed 0.
 
     Args:
+        task: the name of a task, or own data, as in `run`.
         grid: the space, as in `sweep`, or with ranges of numbers: `{"learning_rate": "1e-4..1e-2:log"}`.
         trials: number of trials in total.
         prune: stop trials early if they are worse than the median.
@@ -164,7 +167,8 @@ def tune(
     given = merge(settings, overrides)
     fixed = {name: value if isinstance(value, str) else text(value) for name, value in given.items()}
     target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
-    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
+    name = catalog.named_task(task)
+    tunings = [Tuning(Search(catalog, name, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
             return [train_trials(session, tuning) for tuning in tunings]
@@ -218,7 +222,7 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
 
 def _grid_runs(
     options: SweepOptions,
-    task: str,
+    task: str | Data,
     models: Sequence[str | type],
     overrides: Mapping[str, Any],
     axes: Sequence[GridAxis],
@@ -232,7 +236,9 @@ def _grid_runs(
         UsageError: a name or value is invalid, or a model cannot have that many parameters.
     """
     catalog = Catalog(options.plugins)
-    runs = resolve_grid(catalog, task, list(map(catalog.named, models)), overrides, axes, seeds, preset)
+    runs = resolve_grid(
+        catalog, catalog.named_task(task), list(map(catalog.named, models)), overrides, axes, seeds, preset
+    )
     if note := optimizers(runs):
         log.warning(note)
     if parameters is None:

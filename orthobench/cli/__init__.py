@@ -25,6 +25,7 @@ from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
 from orthobench.options.arguments import DeviceName
 from orthobench.options.arguments import read as read_argument
+from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
 from orthobench.system.cores import quiet_idle_threads
 from orthobench.system.location import from_home
 from orthobench.system.output import harmless_output, open_closed_streams
@@ -60,6 +61,23 @@ codecs.register_error(SPELLED, _spell)
 
 class Command(TyperCommand):
     """A command that knows ~ in paths, and refuses an empty path and a second value of an option that takes one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of commands that train under headings, because they have thirty."""
+        if self.name not in GROUPS["Train"]:
+            super().format_options(ctx, formatter)
+            return
+        headings: dict[str, list[Any]] = {name: [] for name in ("Arguments", WHAT, HOW, WHERE, CLUSTERS, "Help")}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                heading = getattr(parameter, "rich_help_panel", None) or WHAT
+                if parameter.param_type_name == "argument" or parameter.name == "help":
+                    heading = "Help" if parameter.name == "help" else "Arguments"
+                headings[heading].append(record)
+        for heading, records in headings.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         check_arguments(self, ctx, args)

@@ -18,7 +18,7 @@ import typer
 from orthobench.cli import completion
 from orthobench.errors import UsageError
 from orthobench.options.arguments import BackendName, DeviceName, Preset, WhichWeights
-from orthobench.options.run_options import OPTIONS, RunOptions, names_of
+from orthobench.options.run_options import HOW, OPTIONS, WHERE, RunOptions, names_of
 from orthobench.system.location import DATABASE_VARIABLE, Location
 from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 
@@ -46,11 +46,16 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: Locatio
 
 
 DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
-A_LOCATION: dict[str, Any] = {"parser": Location.of, "metavar": "TEXT", "envvar": DATABASE_VARIABLE}
+A_LOCATION: dict[str, Any] = {
+    "parser": Location.of,
+    "metavar": "TEXT",
+    "envvar": DATABASE_VARIABLE,
+    "rich_help_panel": WHERE,
+}
 Database = Annotated[Location, typer.Option("--db", callback=_read_default, help=DATABASE_HELP, **A_LOCATION)]
 WrittenDatabase = Annotated[Location, typer.Option("--db", callback=_write_default, help=DATABASE_HELP, **A_LOCATION)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=WHERE)]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.", rich_help_panel=WHERE)]
 Given = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,7 +67,11 @@ Given = Annotated[
     ),
 ]
 PresetName = Annotated[
-    Preset, typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two.")
+    Preset,
+    typer.Option(
+        "--preset",
+        help="paper: the paper's settings; quick: a small version for a minute or two.",
+    ),
 ]
 WeightsPlace = Annotated[
     Location | None,
@@ -103,7 +112,9 @@ MatchParameters = Annotated[
         "model, which keeps its own size.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.", rich_help_panel=HOW)
+]
 
 
 def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None:
@@ -164,6 +175,7 @@ def flag(name: str) -> Any:
         min=option.least,
         envvar=option.variable,
         callback=CALLBACKS.get(name),
+        rich_help_panel=option.group,
     )
 
 
@@ -308,6 +320,6 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     if task is not None:
         if task in catalog.names("model") and set(models) & set(catalog.names("task")):
             raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
-        catalog.find("task", task)
+        catalog.find("task", catalog.named_task(task))
     for model in models:
         catalog.find("model", catalog.named(model))

@@ -105,6 +105,7 @@ def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
     Raises:
         UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.
     """
+    from orthobench.arrays.words import is_own_data
     from orthobench.spec.index import description, index
 
     if name == "training":
@@ -117,6 +118,13 @@ def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
         catalog.load(entry.kind, entry.name)  # raises the error
     if entry.kind == "probe":
         return record
+    if entry.kind == "model" and not entry.is_built_in:
+        from orthobench.bench.before_training import diagnose
+
+        record |= {"diagnosis": diagnose(catalog.load("model", entry.name), catalog.load("model", "lstm"))}
+    if is_own_data(entry.name):
+        own = catalog.load("task", entry.name)
+        record |= {"data": own.remark(own.Settings.read({}))}
     return record | {"settings": _with_papers(record["settings"], entry.kind, entry.name)}
 
 
@@ -152,7 +160,11 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
         out.print(Text(use))
         return
     for line in explanation.get("layer", ()):
-        out.print(Text(f"{line[0].upper()}{line[1:]}."))
+        out.print(Text(f"{line[0].upper()}{line[1:]}{'' if line.endswith('?') else '.'}"))
+    if data := explanation.get("data"):
+        out.print(Text(data))
+    if diagnosis := explanation.get("diagnosis"):
+        _print_diagnosis(diagnosis)
     for setting in explanation["settings"]:
         symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
         out.print()
@@ -171,6 +183,36 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
     out.print(Text("-s NAME=VALUE changes a setting. A run starts from the nearest experiment of a paper, if any."))
     if explanation["kind"] != "training":
         out.print(Text("orthobench plugins training explains the settings of training."))
+
+
+def _print_diagnosis(diagnosis: dict[str, Any]) -> None:
+    """Print what was measured of a model before training: its place, its gradient through time, a step's cost."""
+    from rich.filesize import decimal
+    from rich.table import Table
+    from rich.text import Text
+
+    from orthobench.cli.records import cell, console
+
+    out = console()
+    if diagnosis["defined"]:
+        out.print(Text(f"Defined in {diagnosis['defined']}."))
+    if diagnosis["gradients"]:
+        out.print(Text("Norms of the gradient of the last output with respect to the inputs of a step:"))
+        table = Table("", "steps", "first step", "middle", "last step", "factor per step", box=None)
+        for row in diagnosis["gradients"]:
+            for name in ("model", "lstm"):
+                norms = row[name]
+                values = (cell(norms[each]) for each in ("first", "middle", "last", "factor"))
+                table.add_row("this layer" if name == "model" else "LSTM", str(row["steps"]), *values)
+        out.print(table)
+    if step := diagnosis["step"]:
+        counts = f"{diagnosis['parameters']:,} parameters (LSTM {diagnosis['lstm_parameters']:,})"
+        time = f"{step['seconds'] * 1e3:.3g} ms a training step, {step['times']:.3g} times the LSTM's"
+        memory = f"{decimal(step['bytes'])} kept for the backward pass (LSTM {decimal(step['lstm_bytes'])})"
+        shape = f"{step['steps']} steps, batch {step['batch']}, hidden_size={diagnosis['hidden_size']}"
+        out.print(Text(f"{counts}; {time}; {memory}; for {shape}, on the CPU."))
+    for line in diagnosis["missing"]:
+        out.print(Text(f"{line[0].upper()}{line[1:]}."))
 
 
 def _print_list(listed: list[dict[str, Any]]) -> None:

@@ -158,8 +158,9 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
 def print_summary(rows: Sequence[Variant]) -> None:
     """Print the results of each variant over its seeds, the best first, with the baseline of each task.
 
-    The first is "best" if it is better than the baseline, and the others are in the states of
-    `analysis.inference.Standing`. In a narrow terminal the last columns are left out, because a number must not be cut.
+    The first is "best" if it beats the baseline, and "no better" if its mean does not, or its interval contains the
+    baseline. The others are in the states of `analysis.inference.Standing`. In a narrow terminal the last columns are
+    left out, because a number must not be cut.
     """
     from rich.table import Table
 
@@ -171,9 +172,9 @@ def print_summary(rows: Sequence[Variant]) -> None:
     terminal, headings = console(), [*records[0]]
     widths = {name: max(len(name), *(len(cell(record[name])) for record in records)) for name in headings}
     widths["model"] = min(widths["model"], NARROW_MODEL)
-    while len(headings) > LEAST_COLUMNS and sum(widths[name] + 2 for name in headings) > terminal.width:
+    while len(headings) > LEAST_COLUMNS and sum(widths[name] + 2 for name in headings) - 2 > terminal.width:
         headings.pop()
-    table = Table(box=None)
+    table = Table(box=None, pad_edge=False)
     for name in headings:
         table.add_column(name, no_wrap=name != "model", overflow="fold", min_width=widths[name])
     for record in records:
@@ -181,6 +182,8 @@ def print_summary(rows: Sequence[Variant]) -> None:
     terminal.print(table)
 
 
+COMPARISON, NO_BETTER = "compared", "no better"
+"""The heading of the comparison with the first row, and what stands there if this one does not beat the baseline."""
 NARROW_MODEL = 20
 """The width to which the names of models may shrink, by folding, before other columns are left out."""
 LEAST_COLUMNS = 4
@@ -203,11 +206,13 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
 
     ordered = sorted(rows, key=score)
     found = standings_after_first([values(variant) for variant in ordered])
-    learns = baseline is None or score(ordered[0]) < metric.sign * baseline
-    notes = ["best" if len(ordered) > 1 and learns else "", *map(str, found)]
-    first = ("model", "final [95 %]", "metric")
+    first = "best" if len(ordered) > 1 else ""
+    if baseline is not None and ordered[0].final is not None and not _beats(ordered[0], baseline, score(ordered[0])):
+        first = NO_BETTER
+    notes = [first, *map(str, found)]
+    leading = ("model", "final [95 %]", "metric")
     records = [
-        {name: brief[name] for name in first} | {"": note} | brief
+        {name: brief[name] for name in leading} | {COMPARISON: note} | brief
         for brief, note in zip((variant.brief() for variant in ordered), notes, strict=True)
     ]
     if baseline is not None:
@@ -215,6 +220,17 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         blank = dict.fromkeys(records[0], "")
         records.insert(place, blank | {"model": "baseline", "final [95 %]": baseline, "metric": metric.name})
     return records
+
+
+def _beats(variant: Variant, baseline: float, score: float) -> bool:
+    """Return whether a variant is better than a baseline: its mean, and the end of its interval if it has one.
+
+    Args:
+        score: its mean over finished and diverged runs, lower if better.
+    """
+    sign, final = variant.run.main_metric.sign, variant.final
+    end = None if final is None or final.half_width is None else sign * final.mean + final.half_width
+    return max(score, score if end is None else end) < sign * baseline
 
 
 def result_line(run: Run) -> str:

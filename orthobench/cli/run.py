@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,26 +19,37 @@ from orthobench.cli.options import (
     with_options,
 )
 from orthobench.options.arguments import LARGEST_SEED
-from orthobench.options.run_options import RunOptions
+from orthobench.options.run_options import HOW, RunOptions
 
 
 @with_options(RunOptions)
 def command(
     task: Annotated[
-        str, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
-    ],
-    model: Annotated[str, typer.Argument(help="The model.", autocompletion=completion.models)],
+        str | None,
+        typer.Argument(
+            help="The task; `orthobench plugins` lists them. Or own data: array:data.npz.",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="The model, or a layer: ./cell.py:MyCell.", autocompletion=completion.models)
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="A TOML file with the run, instead of TASK and MODEL."),
+    ] = None,
     set_: Given = None,
     preset: PresetName = "paper",
     seed: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--seed",
             min=0,
             max=LARGEST_SEED,
-            help="Seed of the data, the initial weights and the order of examples.",
+            metavar="N",
+            help="Seed of the data, the initial weights and the order of examples [the file's, or 0].",
         ),
-    ] = 0,
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -51,7 +63,9 @@ def command(
     db: WrittenDatabase = DEFAULT_DATABASE,
     *,
     options: RunOptions,
-    force: Annotated[bool, typer.Option("--force", help="Delete the run's results and train it again.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete the run's results and train it again.", rich_help_panel=HOW)
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -60,11 +74,24 @@ def command(
     The same command shows a finished run, and resumes an interrupted one. With --json the result has the form of
     `orthobench show --json`.
     """
-    check_names(task, [model], options.plugins)
-
+    from orthobench.errors import UsageError
     from orthobench.settings.assignments import parse_assignments
 
-    settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
+    given: dict[str, str] = parse_assignments(set_ or ())
+    if file is not None:
+        if task or model or given or preset != "paper":
+            raise UsageError(
+                "--file names the run already: leave everything else but --seed and --epochs out, or leave --file out"
+            )
+        from orthobench.planning.file import RunFile, read_file
+
+        content = read_file(file, RunFile)
+        task, model, given, preset = content.task, content.model, content.overrides(), content.preset
+        seed = content.seed if seed is None else seed
+    if task is None or model is None:
+        raise UsageError("missing arguments: give a TASK and a MODEL, such as adding scornn, or --file run.toml")
+    check_names(task, [model], options.plugins)
+    settings = given if epochs is None else {**given, "epochs": str(epochs)}
     from orthobench.api.runs import run
     from orthobench.cli.records import print_json, result_line
     from orthobench.cli.session_display import TerminalDisplay, resumable
@@ -74,7 +101,7 @@ def command(
             task,
             model,
             preset=preset,
-            seed=seed,
+            seed=seed or 0,
             db=db,
             force=force,
             extend=epochs is not None,

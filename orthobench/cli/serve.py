@@ -16,8 +16,15 @@ PORT = 8765
 
 
 @contextmanager
-def live_page(db: Location) -> Iterator[None]:
-    """Serve the page of a database until the context ends, and print its address. The port may be any free one."""
+def live_page(db: Location, port: int | None = None) -> Iterator[None]:
+    """Serve the page of a database until the context ends, and print its address.
+
+    Args:
+        port: the port; None for the usual one, or a free one if that is in use.
+
+    Raises:
+        UsageError: the port is in use.
+    """
     from threading import Thread
 
     from orthobench import api
@@ -25,8 +32,10 @@ def live_page(db: Location) -> Iterator[None]:
 
     with ExitStack() as stack:
         try:
-            server = stack.enter_context(api.serve(db, port=PORT))
+            server = stack.enter_context(api.serve(db, port=PORT if port is None else port))
         except UsageError:  # the port is in use
+            if port is not None:
+                raise
             server = stack.enter_context(api.serve(db, port=0))
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
         stack.callback(server.shutdown)

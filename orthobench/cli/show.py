@@ -229,6 +229,7 @@ def _is_here(plugin: dict[str, Any]) -> bool:
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = (), seeds: int | None = None) -> str:
     """Return a command that repeats the run even if the defaults change, or trains this number of seeds."""
+    from orthobench.arrays.words import word_of
     from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
@@ -239,9 +240,10 @@ def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = (), seeds: int
         settings = _neutral(spec) | settings
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={text(value)}")]
     words += [word for file in plugin_files for word in ("--plugin", file)]
+    task = word_of(spec["task"], settings)
     if seeds is None:
-        return shell_command("run", spec["task"], spec["model"], "--seed", spec["seed"], *words)
-    return shell_command("sweep", spec["task"], "--models", spec["model"], "--seeds", seeds, *words)
+        return shell_command("run", task, spec["model"], "--seed", spec["seed"], *words)
+    return shell_command("sweep", task, "--models", spec["model"], "--seeds", seeds, *words)
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:

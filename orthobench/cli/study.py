@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
-from orthobench.options.run_options import SweepOptions
+from orthobench.options.run_options import WHERE, SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def command(
     ] = 1,
     preset: PresetName = "paper",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="The page [reports/study-NAME.html].")
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="The page [reports/study-NAME.html].", rich_help_panel=WHERE),
     ] = None,
     db: WrittenDatabase = DEFAULT_DATABASE,
     *,

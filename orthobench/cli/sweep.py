@@ -22,8 +22,10 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.options.run_options import SweepOptions
-from orthobench.planning import MAX_SEEDS
+from orthobench.cli.serve import PORT, live_page
+from orthobench.options.arguments import LARGEST_SEED
+from orthobench.options.run_options import WHERE, SweepOptions
+from orthobench.planning.seeds import more_seeds, parse_seeds
 
 
 def _print_schema(requested: bool) -> None:
@@ -51,7 +53,11 @@ def command(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A TOML file with the sweep, instead of TASK; see docs/sweep.md."),
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="A TOML file with the sweep, instead of TASK; see docs/sweep.md.",
+        ),
     ] = None,
     grid: Annotated[
         list[str] | None,
@@ -63,8 +69,22 @@ def command(
     ] = None,
     set_: Given = None,
     seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N|A-B",
+            help="Number of seeds, 0, 1, 2, ..., or the seeds, as 3-5 or 0,3-5 [the file's, or 1].",
+        ),
+    ] = None,
+    first_seed: Annotated[
         int | None,
-        typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [the file's number, or 1]."),
+        typer.Option(
+            "--first-seed",
+            min=0,
+            max=LARGEST_SEED,
+            metavar="N",
+            help="First of the number of seeds [0].",
+        ),
     ] = None,
     match_parameters: MatchParameters = None,
     preset: PresetName = "paper",
@@ -75,10 +95,32 @@ def command(
     quiet: Quiet = False,
     json: Json = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the live page while the runs train; see `orthobench serve`.")
+        bool,
+        typer.Option(
+            "--serve",
+            help="Serve the live page while the runs train; see `orthobench serve`.",
+            rich_help_panel=WHERE,
+        ),
     ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            metavar="N",
+            help=f"With --serve: port on 127.0.0.1; 0: a free one [{PORT} if it is free].",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
     schema: Annotated[
-        bool, typer.Option("--schema", callback=_print_schema, is_eager=True, help="Print the files' JSON schema.")
+        bool,
+        typer.Option(
+            "--schema",
+            callback=_print_schema,
+            is_eager=True,
+            help="Print the files' JSON schema.",
+        ),
     ] = False,
 ) -> None:
     """Train the runs of a grid or a sweep file, each once.
@@ -96,31 +138,33 @@ def command(
 
     from orthobench.settings.assignments import parse_assignments
 
+    if port is not None and not serve:
+        raise UsageError("--port is for the live page: add --serve, or leave it out")
+    chosen = None if seeds is None and first_seed is None else parse_seeds(seeds or "1", first_seed)
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
     from orthobench.analysis.inference import deciding_seeds
     from orthobench.analysis.variants import group, variants
     from orthobench.cli.records import print_json, print_summary, runs_of
-    from orthobench.cli.serve import live_page
     from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,
-        live_page(db) if serve and not dry_run else nullcontext(),
+        live_page(db, port) if serve and not dry_run else nullcontext(),
     ):
         if file is not None:
             if task or models or grid or set_ or match_parameters or preset != "paper":
                 raise UsageError(
                     "--file names the runs already: leave everything else but --seeds out, or leave --file out"
                 )
-            result = api.sweep_file(file, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
+            result = api.sweep_file(file, seeds=chosen, db=db, options=options, dry_run=dry_run, display=display)
         else:
             if task is None or not models:
                 raise UsageError("missing arguments: give a TASK and --models scornn,lstm, or --file sweep.toml")
             result = api.sweep(
                 task,
                 names,
-                seeds=seeds or 1,
+                seeds=chosen or 1,
                 grid=axes,
                 settings=settings,
                 match_parameters=match_parameters,
@@ -137,11 +181,11 @@ def command(
     if not (json or dry_run or quiet):
         from orthobench.errors import shell_command
 
-        at_once = len({run.seed for run in result.runs})
+        trained = sorted({run.seed for run in result.runs})
         conditions = group(variants(result.runs), lambda variant: variant.run.condition)
         needed = deciding_seeds(max(map(len, conditions), default=1) - 1) or 0
         place = () if db == DEFAULT_DATABASE else ("--db", db)
         typer.echo(f"the page: {shell_command('report', '--html', *place)}")
-        typer.echo(f"more seeds: the same command with --seeds {needed if at_once < needed else 2 * at_once}")
+        typer.echo(f"more seeds: the same command with --seeds {more_seeds(trained, needed)}")
     if not dry_run:
         report_sweep(result)

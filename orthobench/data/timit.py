@@ -7,7 +7,6 @@ speaker (SA1, SA2) are left out, so each speaker has eight sentences, three SI a
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from abc import abstractmethod
 from collections import Counter, defaultdict
@@ -22,6 +21,7 @@ from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
 from orthobench.data.speech import require_audio
 from orthobench.data.speech.audio_files import sample_count
+from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError
 
 SENTENCES = 8
@@ -201,29 +201,12 @@ def speech_md5(folder: Path) -> str:
 
 
 def _recordings(folder: Path) -> list[Path]:
-    return sorted(file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac"))
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder, except hidden ones and those in hidden folders.
-
-    macOS writes a file `._NAME` next to each file on other systems' disks, and editors keep copies in such folders.
-
-    Raises:
-        UsageError: the folder does not exist, or it or a subfolder cannot be read.
-    """
-
-    def refuse(error: OSError) -> None:
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent) / name for name in names if not name.startswith("."))
+    return sorted(file for file in visible_files(folder) if file.suffix.lower() in (".wav", ".flac"))
 
 
 def _contents(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the path and open stream of each file at a path, also inside archives; the caller closes it."""
-    files = [path] if path.is_file() else sorted(_walk(path.resolve()))
+    files = [path] if path.is_file() else sorted(visible_files(path.resolve()))
     for file in files:
         if is_archive(file):
             yield from members(file, limit)

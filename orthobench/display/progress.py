@@ -119,7 +119,8 @@ class Progress(LiveDisplay, EventSink):
         assert self.run is not None
         iteration, metric, total = evaluation.iteration, self.run.metric, self.run.total_iterations
         loss = "" if evaluation.loss is None else f"loss {evaluation.loss:.4g}  "
-        value = f"{metric} {evaluation.metrics.get(metric, float('nan')):.4g}"
+        split = "" if evaluation.judge == "test" else "validation "
+        value = f"{split}{metric} {evaluation.metrics_of(evaluation.judge).get(metric, float('nan')):.4g}"
         baseline = f"(baseline {self.run.baselines[metric]:.4g})"
         if self.live:
             fields: dict[str, Any] = {"result": f"{loss}{value}", "value": value, "baseline": baseline}

@@ -82,7 +82,7 @@ def show(watched: Iterable[WatchedJob], store: Store, open_sink: SinkFactory) ->
             entry.sink = entry.display.enter_context(open_sink(entry.job))
             entry.sink.on_start(RunStart.of_run(run))
         entry.sink.on_iteration(run.iterations)
-        if run.iterations > entry.shown_at and run.final_value is not None:
+        if run.iterations > entry.shown_at and store.last_iteration(run.id) >= 0:
             entry.sink.on_evaluation(_newest_evaluation(store, run))
         entry.shown_at = run.iterations
     return runs
@@ -100,4 +100,5 @@ def _newest_evaluation(store: Store, run: Run) -> Evaluation:
         [TraceRow(row.name, row.epoch, row.iteration, list(row.values)) for row in vectors],
         run.final_value,
         RunProgress(**{column.name: getattr(run, column.name) for column in fields(RunProgress)}),
+        judge="test" if run.spec["training"].get("judged_by", "test") == "test" else "valid",
     )

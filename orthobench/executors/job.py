@@ -21,7 +21,7 @@ from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions
-from orthobench.planning.objective import MedianRule
+from orthobench.planning.objective import Rule
 from orthobench.plugins import Catalog
 from orthobench.plugins.sources import Sources
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
@@ -54,7 +54,7 @@ class Job:
     options: RunOptions = DEFAULTS
     plugins: tuple[Sources, ...] = ()
     threads: int | None = None
-    rule: MedianRule | None = None
+    rule: Rule | None = None
     preset: Preset = "paper"
     config: RunConfig | None = None
 

@@ -1,11 +1,11 @@
-"""Prune a run: apply a search's median rule to each evaluation.
+"""Prune a run: apply the rule of its search to each evaluation.
 
 A pruned run counts as interrupted and keeps its checkpoint and a message, so the same command can resume it.
 """
 
 from __future__ import annotations
 
-from orthobench.planning.objective import GRACE, MedianRule, objective_values
+from orthobench.planning.objective import Rule, objective_values
 from orthobench.store import MetricRow, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunStart
 from orthobench.training.loop import Interrupted
@@ -22,7 +22,7 @@ class PruningSink(EventSink):
         pruned_at: the iteration at which the rule ended the run.
     """
 
-    def __init__(self, rule: MedianRule, store: Store, key: str) -> None:
+    def __init__(self, rule: Rule, store: Store, key: str) -> None:
         self.rule, self.store, self.key = rule, store, key
         self.pruned_at: int | None = None
         self.rows: list[MetricRow] = []
@@ -60,6 +60,6 @@ class PruningSink(EventSink):
 
     def _apply(self) -> None:
         iteration = max((row.iteration for row in self.rows), default=0)
-        in_range = GRACE * self.total_iterations <= iteration < self.total_iterations
+        in_range = self.rule.from_share * self.total_iterations <= iteration < self.total_iterations
         if in_range and self.rule.should_prune(objective_values(self.rows)[1]):
             self.pruned_at = iteration

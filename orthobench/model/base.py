@@ -225,6 +225,8 @@ class Model(nn.Module, ABC):
             that defines it first. Only built-in models have keys.
         look: the dash of its lines and the symbol of its points in figures, such as "dash square"; the colour follows
             from the two. A model without a look gets a free one in each report.
+        affine_if: values of settings with which the outputs are an affine function of the inputs, whatever the
+            weights; None if no setting makes them so. Tables then say that the model cannot solve some tasks.
         family: the kind of recurrence by which tables group it: "gated", "orthogonal", "linear" in the state, "ODE" for
             a discretised differential equation, or "plain".
         learns: what it is known to learn; tests and the gate train every built-in model on it.
@@ -245,6 +247,7 @@ class Model(nn.Module, ABC):
     cites: ClassVar[str] = ""
     look: ClassVar[str] = ""
     family: ClassVar[str] = ""
+    affine_if: ClassVar[Mapping[str, Any] | None] = None
     learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 

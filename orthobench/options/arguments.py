@@ -152,6 +152,11 @@ def model(value: Any) -> Any:
     return value if isinstance(value, type) else word(value)
 
 
+def task(value: Any) -> Any:
+    """Return the name of a task, or own data in memory."""
+    return value if callable(getattr(type(value), "task_word", None)) else word(value)
+
+
 def parameters(value: Any) -> Any:
     """Return a number of parameters, as a number or as a text, or a model that has it."""
     return whole(0)(value) if isinstance(value, Real) else model(value)

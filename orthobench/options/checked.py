@@ -37,6 +37,7 @@ from orthobench.options.arguments import (
     read,
     real,
     seeds,
+    task,
     values,
     whole,
     word,
@@ -69,7 +70,7 @@ A_DATABASE = (location, "a file or an SQLAlchemy URL")
 A_LABEL = (label, "a number or a name")
 A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
 ARGUMENTS: dict[str, ArgumentKind] = {
-    "task": (word, "the name of a task, such as 'adding'"),
+    "task": (task, "the name of a task, such as 'adding', or data, 'array:data.npz' or Data(...)"),
     "model": (model, "the name of a model, such as 'scornn', or the class of a layer"),
     "models": (models, "the name of a model or the class of a layer, or a list of them"),
     "seed": A_SEED,
@@ -104,7 +105,7 @@ ARGUMENTS: dict[str, ArgumentKind] = {
     "weights": WhichWeights,
     "weights_at": A_PLACE,
     **dict.fromkeys(("where", "only", "names", "selections", "columns", "kinds"), SOME_TEXTS),
-    **dict.fromkeys(("trials", "steps", "batch"), A_COUNT),
+    **dict.fromkeys(("trials", "tune", "match_state", "steps", "batch"), A_COUNT),
     **dict.fromkeys(("baseline", "path", "file", "out", "commentary"), A_FILE),
     **dict.fromkeys(("force", "extend", "dry_run", "prune", "db_only", "for_update"), A_TRUTH),
     **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best"), A_TRUTH),

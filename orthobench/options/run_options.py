@@ -36,6 +36,9 @@ from orthobench.options.arguments import (
 )
 from orthobench.system.location import Place
 
+WHAT, HOW, WHERE, CLUSTERS = "What to train", "How to train", "Where results go", "Clusters and servers"
+"""The headings of the help of commands that train."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -47,6 +50,7 @@ class Option:
         least: the least number that the command line takes.
         variable: the variable of the environment that stands for the option.
         parse: reads a text of the command line; the flag is put before the message of its ValueError.
+        group: under which heading the help lists it.
     """
 
     help: str
@@ -56,6 +60,7 @@ class Option:
     least: int | None = None
     variable: str | None = None
     parse: Callable[[str], Any] | None = None
+    group: str = HOW
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,12 @@ class RunOptions:
             A_FOLDER,
             ("--data-dir",),
             "DIR",
+            group=WHAT,
         ),
     ] = None
     plugins: Annotated[
         tuple[Path, ...],
-        Option("A Python file with a task, model or probe of yours.", SOME_FILES, ("--plugin",), "FILE"),
+        Option("A Python file with a task, model or probe of yours.", SOME_FILES, ("--plugin",), "FILE", group=WHAT),
     ] = ()
     tags: Annotated[
         tuple[str, ...],
@@ -100,6 +106,7 @@ class RunOptions:
             ("--tag",),
             "NAME",
             parse=check_tag,
+            group=WHERE,
         ),
     ] = ()
     log_to: Annotated[
@@ -109,11 +116,18 @@ class RunOptions:
             SOME_PLACES,
             metavar="DESTINATION",
             parse=str,
+            group=WHERE,
         ),
     ] = ()
     checkpoints: Annotated[
         Place | None,
-        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE", parse=str),
+        Option(
+            "With a database server: folder or URL that all its machines see.",
+            A_PLACE,
+            metavar="PLACE",
+            parse=str,
+            group=CLUSTERS,
+        ),
     ] = None
     checkpoint_every: Annotated[
         float, Option("Time between checkpoints.", SOME_SECONDS, metavar="SECONDS", least=0)
@@ -122,7 +136,8 @@ class RunOptions:
         KeepWeights,
         Option(
             "Weights that a finished run keeps: those of its best test, the last ones with the training state that "
-            "a longer run continues from, both, or none."
+            "a longer run continues from, both, or none.",
+            group=WHERE,
         ),
     ] = "best"
     weights: Annotated[
@@ -133,6 +148,7 @@ class RunOptions:
             ("--weights-at",),
             "PLACE",
             parse=str,
+            group=WHERE,
         ),
     ] = None
     on_divergence: Annotated[
@@ -158,20 +174,24 @@ class SweepOptions(RunOptions):
             "Where runs train: in processes here, on the Ray cluster of this machine or another one, or on SLURM.",
             (word, "local, ray, ray://HOST:PORT, or slurm"),
             metavar="local|ray|ray://HOST:PORT|slurm",
+            group=CLUSTERS,
         ),
     ] = "local"
-    threads: Annotated[int | None, Option("On a cluster: threads, and CPUs, of each run [1].", A_COUNT, least=1)] = None
+    threads: Annotated[
+        int | None, Option("On a cluster: threads, and CPUs, of each run [1].", A_COUNT, least=1, group=CLUSTERS)
+    ] = None
     slurm: Annotated[
         tuple[str, ...],
         Option(
             "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/cluster.md.",
             SOME_TEXTS,
             metavar="KEY=VALUE,...|FILE.toml",
+            group=CLUSTERS,
         ),
     ] = ()
     group_minutes: Annotated[
         float | None,
-        Option("With SLURM: minutes of estimated training in one task [60].", A_POSITIVE, metavar="N"),
+        Option("With SLURM: minutes of estimated training in one task [60].", A_POSITIVE, metavar="N", group=CLUSTERS),
     ] = None
     jobs: Annotated[
         int | None,

@@ -28,6 +28,8 @@ ITERATIONS = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
 RATES = {"warmup", "schedule", "final_rate", "final_share", "weight_decay", "decay_exempt"}
 """Settings of the learning rate schedule and of weight decay, which change neither."""
+DECISIONS = {"judged_by", "validation_size"}
+"""Settings of the data that judge a run, of which an evaluation reads about as many as of the tests."""
 FLOAT = 4
 """Size of a float32 number in bytes."""
 LENGTHS = ("sequence_length", "longest")
@@ -166,7 +168,8 @@ def time_distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
     value.
     """
     return sum(
-        _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - ITERATIONS - RATES
+        _distance(settings.get(name), other.get(name))
+        for name in (settings.keys() | other.keys()) - ITERATIONS - RATES - DECISIONS
     )
 
 

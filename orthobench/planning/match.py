@@ -17,11 +17,15 @@ from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES
 from orthobench.spec.resolve import RunConfig, resolve
-from orthobench.task import SyntheticSettings
+from orthobench.task import Batch, SyntheticSettings
 from orthobench.training.build_model import build_model
 
 TOLERANCE = 0.05
 """The largest allowed difference between a count and the target, as a fraction of the target."""
+STEP = 8
+"""How far from a guess the search looks for a size that the model accepts, such as a multiple of its heads."""
+LARGEST_SCANNED = 512
+"""The largest size that is tried without a reason, where counts do not grow with the size."""
 FIRST_SIZE, LARGEST_SIZE, LARGEST_ON_CPU = 64, 2**20, 2**11
 """Hidden sizes: where the search begins, and its limits; the lower limit holds for models built on the CPU."""
 
@@ -166,6 +170,30 @@ class Counter:
         except Exception as error:  # a plugin may raise any error
             raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
 
+    def state_size(self, config: RunConfig) -> int:
+        """Return how many real numbers the model carries from step to step, for one sequence.
+
+        The model is built on the CPU, and runs over two steps.
+
+        Raises:
+            OrthobenchError: as for `count`, or the model returns no state.
+        """
+        signature = self._signature(config)
+        steps = torch.zeros(2, 1, dtype=torch.long) if signature.tokens else torch.zeros(2, 1, signature.input_size)
+        where = torch.zeros(1, 1, dtype=torch.long) if signature.readout == "positions" else None
+        try:
+            model = build_model(config.model_class, config.model_settings, signature, torch.Generator())
+            with torch.no_grad():
+                _, state = Batch(steps, steps, positions=where).through(model.eval())
+        except OrthobenchError:
+            raise
+        except Exception as error:  # a plugin may raise any error
+            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
+        size = sum(part.numel() * (2 if part.is_complex() else 1) for part in state)
+        if not size:
+            raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")
+        return size
+
     def _signature(self, config: RunConfig) -> Signature:
         """Return the signature of a run's task, with a single sequence of generated data, which changes no shape."""
         settings, condition = config.task_settings, config.spec.condition
@@ -186,29 +214,55 @@ def _choose(
         UsageError: the model cannot be built with any size, or the nearest count is too far away.
     """
     spec = config.spec
-    counter.count(config)  # raises errors that no hidden size can avoid
 
     def resized(size: int) -> RunConfig:
         return resolve(catalog, spec.task, spec.model, {**overrides, "hidden_size": size}, preset, spec.seed)
 
-    def count(size: int) -> int | None:
-        """Return the count at a hidden size; None if the model refuses it."""
-        try:
-            return counter.count(resized(size))
-        except UsageError:
-            return None
-
-    counts = _search(count, target)
-    if not counts:
-        raise UsageError(f"{spec.model} accepts no hidden size of the search with these settings: set fewer of them")
-    size = min(counts, key=lambda size: abs(counts[size] - target))
-    matched = MatchedSize(spec.model, size, counts[size], target)
+    resolved, matched = nearest_size(config, resized, target, counter.count)
     if abs(matched.deviation) > TOLERANCE:
         raise UsageError(
             f"{spec.model} cannot have {target} parameters within {TOLERANCE:.0%}: the nearest count is "
-            f"{matched.parameters}, with hidden_size={size}; name another number, or leave {spec.model} out"
+            f"{matched.parameters}, with hidden_size={matched.hidden_size}; name another number, or leave "
+            f"{spec.model} out"
         )
-    return resized(size), matched
+    return resolved, matched
+
+
+def nearest_size(
+    config: RunConfig, resized: Callable[[int], RunConfig], target: int, count: Callable[[RunConfig], int]
+) -> tuple[RunConfig, MatchedSize]:
+    """Return the run whose hidden size gives the count nearest to the target, and this size.
+
+    Args:
+        config: the run with any hidden size.
+        resized: returns the run with a hidden size.
+        count: counts what should be equal, such as parameters.
+
+    Raises:
+        UsageError: the model cannot be built with any size.
+    """
+    count(config)  # raises errors that no hidden size can avoid
+
+    def at(size: int) -> int | None:
+        """Return the count at a hidden size; None if the model refuses it."""
+        try:
+            return count(resized(size))
+        except UsageError:
+            return None
+
+    model, counts = config.spec.model, _search(at, target)
+    if not counts:
+        raise UsageError(f"{model} accepts no hidden size of the search with these settings: set fewer of them")
+
+    def away(size: int) -> int:
+        return abs(counts[size] - target)
+
+    size = min(counts, key=away)
+    if away(size) > TOLERANCE * target:  # some counts do not grow with the size, because the heads depend on it
+        near = range(size // 2 + 1, min(2 * size, LARGEST_SCANNED))
+        counts |= {other: own for other in near if other not in counts and (own := at(other)) is not None}
+        size = min(counts, key=away)
+    return resized(size), MatchedSize(model, size, counts[size], target)
 
 
 def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
@@ -247,8 +301,8 @@ def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
         roots = math.sqrt(counts[low]), math.sqrt(counts[high])
         part = (math.sqrt(target) - roots[0]) / (roots[1] - roots[0]) if roots[1] > roots[0] else 0.5
         guess = min(max(low + round(part * (high - low)), low + 1), high - 1)
-        # With its neighbours, because a model may accept only even sizes.
-        middle = next((near for near in (guess, guess + 1, guess - 1) if low < near < high and known(near)), None)
+        near = range(max(low + 1, guess - STEP), min(high, guess + STEP + 1))
+        middle = next((size for size in sorted(near, key=lambda size: (abs(size - guess), -size)) if known(size)), None)
         if middle is None or counts[middle] == target:
             break
         low, high = (middle, high) if counts[middle] < target else (low, middle)

@@ -58,6 +58,30 @@ def was_pruned(run: Run) -> bool:
     return run.status == Status.INTERRUPTED and (run.message or "").startswith("pruned")
 
 
+class Rule(Protocol):
+    """A rule that ends runs early.
+
+    Attributes:
+        from_share: the share of a run's iterations from which on it is asked.
+    """
+
+    @property
+    def from_share(self) -> float: ...
+
+    def should_prune(self, values: Sequence[float]) -> bool:
+        """Return whether a run with these values of its metric, one per evaluation, ends here."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Successive halving: every run pauses at the first evaluation after a share of its iterations."""
+
+    from_share: float
+
+    def should_prune(self, values: Sequence[float]) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class MedianRule:
     """The median rule.
@@ -68,6 +92,7 @@ class MedianRule:
 
     finished: tuple[tuple[float, ...], ...]
     goal: Goal
+    from_share: float = GRACE
 
     def should_prune(self, values: Sequence[float]) -> bool:
         """Return whether a run with these values, one per evaluation, is worse than the median."""

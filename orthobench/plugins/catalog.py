@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from orthobench.arrays.words import is_own_data
 from orthobench.errors import UsageError, unknown
 from orthobench.plugins.layers import (
     NOTEBOOK,
@@ -145,6 +146,31 @@ class Catalog:
         _NAMED[layer.name] = layer
         return layer.name
 
+    def named_task(self, task: Any) -> str:
+        """Return the name of a task that the user has named; own data, such as `array:data.npz`, becomes known by it.
+
+        Args:
+            task: a name, a word for a file or folder, or data in memory (`orthobench.Data`).
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        word = task if isinstance(task, str) else task.task_word()
+        if not is_own_data(word) or ("task", word) in self._plugins:
+            return word
+        from orthobench.arrays.named import find_data  # with numpy, which the list of plugins does not need
+
+        return self._add_data(find_data(word))
+
+    def _add_data(self, data: Any) -> str:
+        self._plugins["task", data.name] = Plugin("task", data.name, data.path or "own data", data.load)
+        return str(data.name)
+
+    def task_word(self, task: str) -> str:
+        """Return a task as a command names it in any folder: own data by its path."""
+        origin = self.find("task", task).origin
+        return f"{task.partition(':')[0]}:{origin}" if is_own_data(task) and Path(origin).is_absolute() else task
+
     def word(self, model: str) -> str:
         """Return a model as a command names it in this folder: a layer of a file by the path of the file."""
         sources = self.find("model", model).sources()
@@ -199,6 +225,10 @@ class Catalog:
         """
         if kind == "model" and ":" in name and (kind, name) not in self._plugins:
             self._recall(name)
+        if kind == "task" and is_own_data(name) and (kind, name) not in self._plugins:
+            from orthobench.arrays.named import stored_data  # as above
+
+            self._add_data(stored_data(name))
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
                 raise UsageError(
@@ -221,6 +251,8 @@ class Catalog:
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
             return self.find(kind, self.named(own_name) if kind == "model" else own_name)
+        if is_own_data(name):
+            return self.find("task", self.named_task(name))
         if ":" in name:
             return self.find("model", self.named(name))
         plugins = [plugin for plugin in self if plugin.name == name]

@@ -31,7 +31,7 @@ from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, plan_sweep
-from orthobench.session.single_run import check_device, check_places, is_new, open_logs, warn_of_layers
+from orthobench.session.single_run import check_device, check_places, is_new, open_logs, say_before_training
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
@@ -241,7 +241,7 @@ class Session:
             for job in jobs
             for key in [job.spec.key]
         ]
-        warn_of_layers((job.config for job in jobs if job.config is not None), self.said)
+        say_before_training((job.config for job in jobs if job.config is not None), self.said)
         with stop_on_signals(self.stop), announced(self.checkpoints, listed):
             outcomes = list(self.outcomes(jobs, at_once))
         not_started = len(jobs) - len(outcomes)

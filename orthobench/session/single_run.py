@@ -99,7 +99,7 @@ def _train(
     trainer: Trainer | None,
 ) -> Run:
     """Train a run that has no result."""
-    warn_of_layers([config], set())
+    say_before_training([config], set())
     with ExitStack() as stack:
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
         if extend and store.find(config.spec.key) is None:
@@ -115,13 +115,19 @@ def _train(
             raise Stopped from None
 
 
-def warn_of_layers(configs: Iterable[RunConfig], said: set[str]) -> None:
-    """Warn of what keeps the layers of other programs from learning, which for plugins is part of their contract.
+def say_before_training(configs: Iterable[RunConfig], said: set[str]) -> None:
+    """Say what own data is, and warn of what keeps the layers of other programs from learning.
+
+    For plugins both are part of their contract.
 
     Args:
-        said: the warnings so far, which are not repeated; new ones are added.
+        said: the lines so far, which are not repeated; new ones are added.
     """
     for config in configs:
+        with suppress(UsageError):
+            if (remark := config.task_class.remark(config.task_settings)) and remark not in said:
+                said.add(remark)
+                log.info(remark)
         if (faults := getattr(config.model_class, "faults", None)) is None:
             continue
         with suppress(UsageError):  # the run itself will raise it

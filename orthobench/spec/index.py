@@ -105,7 +105,8 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     if plugin.kind == "probe":
         return record | {"every_epochs": cls.every_epochs, "schedule": cls.schedule(), "default": cls.default}
     record |= {"cites": cls.cites, "version": cls.version}
-    record |= {name: getattr(cls, name, "") for name in ("look", "family")}
+    record |= {name: getattr(cls, name, "") for name in ("look", "family", "affine_fails")}
+    record["affine_if"] = None if getattr(cls, "affine_if", None) is None else dict(cls.affine_if)
     record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
     if hasattr(cls, "measures"):
         try:

@@ -173,6 +173,8 @@ def resolve(
     preset: Preset = "paper",
     seed: int = 0,
     experiment: Experiment | None = None,
+    *,
+    published: bool = True,
 ) -> RunConfig:
     """Resolve the settings of a run.
 
@@ -180,6 +182,7 @@ def resolve(
         overrides: the user's settings, as values or as text.
         experiment: the paper's experiment underneath; None selects the experiment with most overrides in common,
             among those that give defaults.
+        published: whether to select one; if not, no model has settings of a paper for this task.
 
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
@@ -188,6 +191,7 @@ def resolve(
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
         model = catalog.named(model)
+    task = catalog.named_task(task)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
@@ -198,7 +202,7 @@ def resolve(
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides
     values = _protocol(catalog, task, model)
-    sources = [each for each in experiments(task, model) if each.defaults]
+    sources = [each for each in experiments(task, model) if each.defaults] if published else []
     nearest = None if experiment else _nearest(sources, overrides)
     if recorded := experiment.settings if experiment else nearest.lent if nearest else {}:
         changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]

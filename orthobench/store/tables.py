@@ -351,6 +351,11 @@ class Run(Base):
         return self.iterations if stops and stopped else None
 
     @property
+    def is_trial(self) -> bool:
+        """Whether the run is a trial of a search that never uses the test data, and so has no result."""
+        return self.spec["training"].get("judged_by") == "validation_only"
+
+    @property
     def epochs(self) -> float:
         return self.iterations / self.iterations_per_epoch
 

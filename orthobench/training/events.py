@@ -85,8 +85,9 @@ class Evaluation:
     Attributes:
         rows: training loss, test and validation metrics, and probe values.
         vectors: the vectors of the probes and of the metric over length.
-        value: the test metric; None if it is not finite.
-        solved: whether the test metric reached `solved_at`, so that the run ends here.
+        value: the test metric; None if it is not finite, or if the run has no tests.
+        solved: whether the metric reached `solved_at`, so that the run ends here.
+        judge: the split, "test" or "valid", that decides so.
     """
 
     iteration: int
@@ -96,6 +97,7 @@ class Evaluation:
     value: float | None
     progress: RunProgress
     solved: bool = False
+    judge: str = "test"
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
@@ -112,7 +114,11 @@ class Evaluation:
     @property
     def metrics(self) -> dict[str, float]:
         """The test metrics by name."""
-        return {row.name: row.value for row in self.rows if row.split == "test"}
+        return self.metrics_of("test")
+
+    def metrics_of(self, split: str) -> dict[str, float]:
+        """Return the metrics of a split by name."""
+        return {row.name: row.value for row in self.rows if row.split == split}
 
 
 @dataclass(frozen=True)

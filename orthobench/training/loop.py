@@ -48,6 +48,11 @@ class Evaluator:
     Args:
         after_part: called after every batch and every probe; an exception from it ends the evaluation.
 
+    Attributes:
+        tests: whether the test data are used at all.
+        judge: the split, "test" or "valid", that decides when a run is solved or has diverged, and which weights are
+            best.
+
     Raises:
         UsageError: the task's baselines are wrong.
     """
@@ -57,6 +62,8 @@ class Evaluator:
         self.trainer, self.task, self.training = trainer, trainer.task, trainer.training
         config = trainer.config
         self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()}
+        self.tests = self.training.judged_by != "validation_only"
+        self.judge = "test" if self.training.judged_by == "test" else "valid"
         main = config.task_class.main_metric()
         self.metric, self.better = main.name, min if main.goal == "min" else max
         self.loss_metric = config.task_class.divergence_metric()
@@ -75,14 +82,15 @@ class Evaluator:
         rows: list[MetricRow] = []
         with trainer.timer("test"):
             scores = None
-            if self.task.length_metric:
+            if self.task.length_metric and self.tests:
                 scores = ScoresByLength(self.task)
-            test = self.measure(self.task.test, scores=scores)
-            if self.metric not in test:
-                names = ", ".join(test) or "nothing"
-                raise UsageError(f"{type(self.task).__name__} measured {names}: its first metric is {self.metric}")
+            test = self.measure(self.task.test, scores=scores) if self.tests else {}
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
-        solved = self._is_solved(test[self.metric])
+            judged = test if self.judge == "test" else validation
+            if self.metric not in judged:
+                names = ", ".join(judged) or "nothing"
+                raise UsageError(f"{type(self.task).__name__} measured {names}: its first metric is {self.metric}")
+        solved = self._is_solved(judged[self.metric])
         probe_rows, vectors = self._run_probes(epoch, last=solved) if probe or solved else ([], [])
         if scores is not None:
             by_name = length_vectors(self.task, trainer.config.task_settings, scores.means())
@@ -95,12 +103,12 @@ class Evaluator:
         if validation and state.iteration and state.iteration % trainer.iterations_per_epoch == 0:
             self._update_plateau(validation[self.metric])
         rows += probe_rows
-        value = test[self.metric]
-        if self._improves(value, state.best and state.best[0]):
-            trainer.set_best(value)
+        shown = test.get(self.metric)
+        finite = shown if shown is not None and math.isfinite(shown) else None
+        if self._improves(judged[self.metric], state.best and state.best[0]):
+            trainer.set_best(judged[self.metric], finite)
         state.solved = solved
-        finite = value if math.isfinite(value) else None
-        return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress(), solved)
+        return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress(), solved, self.judge)
 
     @torch.no_grad()
     def measure(
@@ -158,12 +166,12 @@ class Evaluator:
     def divergence(self, evaluation: Evaluation) -> str:
         """Return why and when the model has diverged, or "" if it has not.
 
-        A run has diverged if its test metric or training loss is not finite, or if its test loss exceeds
-        `diverged_above` times the baseline.
+        A run has diverged if its metric or training loss is not finite, or if its loss exceeds `diverged_above` times
+        the baseline, on the data that judge it.
         """
         per_epoch = self.trainer.iterations_per_epoch
         when = f"at iteration {evaluation.iteration} (epoch {evaluation.iteration / per_epoch:.4g})"
-        loss, metrics = evaluation.loss, evaluation.metrics
+        loss, metrics = evaluation.loss, evaluation.metrics_of(self.judge)
         if not math.isfinite(metrics[self.metric]) or not (loss is None or math.isfinite(loss)):
             return f"not finite {when}"
         name, limit = self.loss_metric, self.training.diverged_above
@@ -176,12 +184,15 @@ class Evaluator:
 
     def progress(self) -> RunProgress:
         """Return the run's columns that change while it trains."""
-        value, iteration = self.trainer.state.best or (None, None)
+        state = self.trainer.state
+        value, iteration = state.best or (None, None)
+        if self.judge != "test":
+            value = state.best_test
         return RunProgress(
             iterations=self.trainer.state.iteration,
             backend=backend_names(self.trainer.backends()),
             best_value=value,
-            best_iteration=iteration,
+            best_iteration=None if value is None else iteration,
             seconds=self.trainer.timer.rounded(),
             peak_memory=environment.peak_memory(),
         )
@@ -195,7 +206,7 @@ class Evaluator:
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
 
     def _is_solved(self, value: float) -> bool:
-        """Return whether a test metric of trained weights reaches `solved_at`."""
+        """Return whether a metric of trained weights reaches `solved_at`."""
         limit = self.training.solved_at
         if limit is None or not self.trainer.state.iteration or not math.isfinite(value):
             return False
@@ -399,7 +410,7 @@ class TrainingLoop:
         weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
         metrics: dict[str, float] = {}
         problem = ""
-        if trainer.task.has_final_metrics:
+        if trainer.task.has_final_metrics and self.evaluator.tests:
             self._save()
             with trainer.timer("test"):
                 trainer.timer.phase = "final metrics"

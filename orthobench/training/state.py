@@ -38,11 +38,12 @@ class TrainingState:
         loss_sum: sum of the training losses since the last evaluation, a float64 scalar.
         loss_count: number of the losses in it.
         logged: iteration of the newest rows; -1 before the first.
-        best: best test metric and its iteration.
-        best_weights: the model's state at the best test, if the trainer keeps it.
+        best: best metric on the data that judge the run, and its iteration.
+        best_test: the test metric at this iteration.
+        best_weights: the model's state at this iteration, if the trainer keeps it.
         best_valid: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
-        solved: whether the last test reached `solved_at`, so that the run is over.
+        solved: whether the last evaluation reached `solved_at`, so that the run is over.
         carried: the state after the last batch, for a task that carries its state.
         segments: first iteration and token of the run's segments, see `orthobench.store.Segment`.
         earlier_backends: back ends of the recurrence before the run was resumed.
@@ -53,6 +54,7 @@ class TrainingState:
     iteration: int = 0
     logged: int = -1
     best: tuple[float, int] | None = None
+    best_test: float | None = None
     best_weights: dict[str, Tensor] | None = None
     best_valid: float | None = None
     plateaus: int = 0
@@ -97,6 +99,7 @@ class Checkpoint:
     segments: list[tuple[int, str | None]]
     kernels: dict[str, Any]
     format: int
+    best_test: float | None = None  # earlier checkpoints, which were judged by their tests, lack it
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:

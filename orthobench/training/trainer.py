@@ -41,6 +41,12 @@ class Trainer:
         spec, self.training = config.spec, config.training
         if self.training.plateau_decay != 1 and task.validation is None:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
+        if self.training.judged_by != "test" and task.validation is None:
+            sized = "validation_size" in type(config.task_settings).model_fields
+            remedy = "give a validation_size" if sized else "leave it at test"
+            raise UsageError(
+                f"judged_by={self.training.judged_by} needs validation data, and {spec.task} has none: {remedy}"
+            )
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
         # A generator of its own, because the data must stay the same if a model draws more numbers.
@@ -140,9 +146,13 @@ class Trainer:
         state.loss_count = 0
         return loss
 
-    def set_best(self, value: float) -> None:
-        """Record the test metric of the current weights as the best one."""
-        self.state.best = (value, self.state.iteration)
+    def set_best(self, value: float, test: float | None) -> None:
+        """Record the metric of the current weights, on the data that judge the run, as the best one.
+
+        Args:
+            test: the metric on the test data; None without a finite one.
+        """
+        self.state.best, self.state.best_test = (value, self.state.iteration), test
         if self.keeps_best:
             weights = self.model.state_dict()
             # Clones, because training goes on in the same memory.
@@ -171,6 +181,7 @@ class Trainer:
             loss_sum=state.loss_sum.clone(),
             loss_count=state.loss_count,
             best=state.best,
+            best_test=state.best_test,
             best_valid=state.best_valid,
             best_weights=state.best_weights,
             plateaus=state.plateaus,
@@ -202,6 +213,7 @@ class Trainer:
             iteration=checkpoint.iteration,
             logged=checkpoint.logged,
             best=checkpoint.best,
+            best_test=checkpoint.best_test,
             best_valid=checkpoint.best_valid,
             best_weights=checkpoint.best_weights,
             plateaus=checkpoint.plateaus,

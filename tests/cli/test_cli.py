@@ -199,7 +199,7 @@ def test_shown_command_can_be_pasted_into_a_shell(tmp_path):
     ("arguments", "message"),
     [
         (("run", "adding", "rnn", "--seed", str(2**63)), "less than or equal to 4294967295"),
-        (("sweep", "adding", "--models", "rnn", "--seeds", "1000000000"), "less than or equal to 10000"),
+        (("sweep", "adding", "--models", "rnn", "--seeds", "1000000000"), "give a number of seeds from 1 to 10000"),
         (("run", "adding", "rnn", "--db", ""), "the database has an empty name"),
         (("ls", "--db", " "), "the database has an empty name"),
         (("run", "adding", "rnn", "--db", "sqlite://"), "would be lost at the end: give a file"),
@@ -329,14 +329,14 @@ BAD = [
     (("run", "adding", "lstm", "--db", "/"), "is a folder"),
     (("ls", "--db", "."), "is a folder"),
     (("run", "adding", "lstm", "--sed", "1"), "--seed"),
-    (("run", "adding"), "Missing argument 'model'"),
+    (("run", "adding"), "missing arguments: give a TASK and a MODEL"),
     (("run", "adding", "lstm", "--plugin", "none.py"), "plugin file none.py cannot be read"),
     (("swep",), "swep"),
     (("sweep", "adding", "--models", "lstm,"), "has an empty name"),
     (("sweep", "adding", "--models", "lstm,scorn"), "did you mean scornn"),
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size="), "hidden_size="),
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size=1,x"), "hidden_size=x"),
-    (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "'--seeds': should be greater than or equal to 1"),
+    (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "--seeds 0: give a number of seeds from 1 to"),
     (("ls",), "there is no database results.db"),
     (("ls",), "create it with `orthobench run adding scornn --preset quick`"),
     (("show",), "Missing argument 'RUN'. (help: orthobench show --help)"),
@@ -492,14 +492,18 @@ def test_narrow_summary_leaves_out_columns_and_no_digits(orthobench, tiny_option
     print_summary(rows)
     text = output.getvalue()
     assert all(str(row.final) in text for row in rows)
-    for baseline, marked in ((1e-9, False), (1e9, True)):
+    (first,) = [each.final for each in rows if each.final.mean == min(row.final.mean for row in rows)]
+    within = (first.mean + first.high) / 2  # the interval of the first contains it, although its mean is better
+    for baseline, marked in ((1e-9, False), (1e9, True), (within, False)):
         for run in (run for row in rows for run in row.runs):
             run.baselines = {"mse": baseline}
         before = len(output.getvalue())
         print_summary(rows)
-        _, *lines = output.getvalue()[before:].splitlines()
+        headings, *lines = output.getvalue()[before:].splitlines()
+        assert headings.split().count("compared") == 1
         assert any("best" in line.split() for line in lines) == marked
-    assert max(map(len, text.splitlines())) <= width
+        assert any("no better" in line for line in lines) != marked
+    assert max(map(len, output.getvalue().splitlines())) <= width
 
 
 def test_summary_of_several_tasks_names_each_metric(orthobench, tiny_options, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.executors.slurm_settings import SlurmSettings, read_settings
-from orthobench.planning.file import read_file
+from orthobench.planning.file import SweepFile, read_file
 from orthobench.planning.grid import parse_axis
 from orthobench.plugins import Catalog
 
@@ -16,7 +16,7 @@ def test_oversized_sweep_file_is_refused(tmp_path, text):
     file = tmp_path / "sweep.toml"
     file.write_text(text)
     with pytest.raises(UsageError, match="is not TOML"):
-        read_file(file)
+        read_file(file, SweepFile)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
 
-from orthobench.analysis.conditions import collect
+from orthobench.analysis.conditions import collect, score_of
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, short_labels
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, note_on_tuning, picture, short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import Run, Status, TraceRow, open_store
 
@@ -269,3 +269,66 @@ def test_trials_of_a_task_stand_last_on_its_page_without_a_rank(database, tmp_pa
     titles = re.findall(r"<h3>(adding.*?)</h3>", page)
     assert [("T = 12" in title, ">trial</span>" in title) for title in titles] == [(False, False), (True, True)]
     assert page.count('<table class="board">') == 1
+
+
+def test_perfect_baseline_leaves_nothing_to_solve(database):
+    """It has the score 1 only for a perfect value; the same holds for `score_of` with a metric that is maximised."""
+    database.baseline = 0.0
+    for model, end in (("rnn", 0.0), ("lstm", 0.1)):
+        database.run(experiment(model, "last", []), 0, test=[end] * 4)
+    assert {row.label: row.cells[0].score for row in matrix_of(database).rows} == {"rnn": 1.0, "lstm": 0.0}
+    assert [score_of(value, 1.0, 1.0) for value in (1.0, 0.5, float("nan"))] == [1.0, 0.0, 0.0]
+
+
+def test_linear_cell_says_that_it_cannot_solve_the_task(database):
+    """Not on another task, whose answer is linear in the inputs, and not in a block."""
+    copying = experiment("linoss", "last", []).model_copy(update={"task": "copying"})
+    database.run(experiment("linoss", "last", []), 0, test=[0.19] * 4)
+    database.run(experiment("linoss", "last", []), 0, test=[0.19] * 4, sequence_length=12, block="residual")
+    database.run(copying, 0, test=[0.19] * 4)
+    database.run(experiment("rnn", "last", []), 0, test=[0.19] * 4)
+    matrix = matrix_of(database)
+    marked = {
+        (row.model, matrix.columns[number].label)
+        for row in matrix.rows
+        for number, cell in enumerate(row.cells)
+        if cell and cell.linear
+    }
+    assert marked == {("linoss", "adding, T = 10")}
+    assert "5ᴸ¹" in picture(matrix)
+
+
+def test_quick_presets_are_folded(database, tmp_path):
+    quick = database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=12)
+    database.store.update(quick.id, {"preset": "quick"})
+    alone = matrix_of(database)
+    assert (alone.shown, alone.folded, alone.columns[0].block) == ([0], [], "quick")  # there is nothing else to show
+    database.run(experiment("rnn", "last", []), 0, test=[0.05] * 4)
+    matrix = matrix_of(database)
+    assert [(column.block, column.label) for column in matrix.columns] == [
+        ("own", "adding"),
+        ("quick", "adding"),
+    ]
+    assert (matrix.shown, matrix.folded) == ([0], [1])
+    assert "50¹" not in picture(matrix)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    (table,) = re.findall(r'<details id="quick-columns">.*?</details>', page, re.DOTALL)
+    assert ">50<" in table
+    (main,) = re.findall(r'<table class="solves" id="solves">.*?</table>', page, re.DOTALL)
+    assert (">50<" in main, ">75<" in main) == (False, True)
+
+
+def test_columns_with_more_models_come_first(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=10)
+    for model in ("rnn", "lstm"):
+        database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=12)
+    assert [column.condition.settings["sequence_length"] for column in matrix_of(database).columns] == [12, 10]
+
+
+def test_page_names_the_command_that_tunes_models(database, tmp_path):
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert "<code>orthobench compare --protocol tuned</code>" in page
+    assert "`orthobench compare --protocol tuned` trains them" in picture(
+        matrix_of(database), note=note_on_tuning(matrix_of(database))
+    )

@@ -244,4 +244,4 @@ def test_runs_without_a_score_of_their_step_are_named(database):
     assert "is not defined for gru, because it has no state" in words
     drawn = condition_figures(condition, Styles([condition]))
     names = {score: {line.get("name") for line in drawn[score][1].data} - {None} for score in SCORES if score in drawn}
-    assert names == {"orthogonality_jacobian": {"rnn"}, "orthogonality_inside": {"lstm W_i"}}
+    assert names == {"orthogonality_jacobian": {"RNN"}, "orthogonality_inside": {"LSTM W_i"}}

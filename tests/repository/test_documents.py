@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -30,7 +31,7 @@ EXAMPLES = re.findall(
     re.S,
 )
 INDENTED = re.compile(r"^    (orthobench [^#\n]+)", re.M)
-SHOWN_IN = ("README.md", "docs/start.md", "docs/data.md", "docs/comparison.md", "docs/runs.md")
+SHOWN_IN = ("README.md", "docs/start.md", "docs/data.md", "docs/own-data.md", "docs/comparison.md", "docs/runs.md")
 COMMANDS = list(
     dict.fromkeys(
         command.strip()
@@ -152,6 +153,9 @@ def test_links_resolve_to_files_and_headings():
 def small_options(words: list[str], tiny_options: list[str], shown: set[str]) -> list[str]:
     """Return the options that make a shown command small: settings that its task has and that it does not show."""
     pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
+    if words[1].startswith("array:"):
+        names = {*TrainingSettings.model_fields, "hidden_size"} - shown
+        return [word for flag, value in pairs if value.partition("=")[0] in names for word in (flag, value)]
     if words[1] in ("mnist", "cifar10"):
         pairs.append(("-s", "validation_size=20"))
     if "--match-parameters" in words:
@@ -159,6 +163,18 @@ def small_options(words: list[str], tiny_options: list[str], shown: set[str]) ->
     known = {*Catalog().load("task", words[1]).Settings.model_fields, *TrainingSettings.model_fields, "hidden_size"}
     names = known - shown
     return [word for flag, value in pairs if value.partition("=")[0] in names for word in (flag, value)]
+
+
+CELL = """
+import torch
+class MyCell(torch.nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.own, self.inputs = torch.nn.Linear(hidden_size, hidden_size), torch.nn.Linear(input_size, hidden_size)
+
+    def forward(self, x, h):
+        return torch.tanh(self.own(h) + self.inputs(x))
+"""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -170,6 +186,8 @@ def test_commands_in_the_documents_are_accepted(
     Nothing is downloaded.
     """
     words = command.split()[1:]
+    np.savez(tmp_path / "data.npz", x=np.random.RandomState(0).normal(size=(40, 5, 3)), y=np.arange(40) % 2)
+    (tmp_path / "cell.py").write_text(CELL)
     shown = {word.partition("=")[0] for word in words if "=" in word}
     if words[0] in ("tune", "reproduce"):  # large, whatever is asked for
         words += ["--dry-run", "--no-profile"]

@@ -20,6 +20,8 @@ from orthobench.recurrence.cpu import library, signatures
 SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
+_NARROW_FORWARD_ROWS, _NARROW_BACKWARD_ROWS = 64, 40
+"""The same with vectors narrower than AVX-512's, which are slower the more blocks of rows are not full (`tile`)."""
 
 _NUMBERS_PER_RANGE = 1 << 15  # in the rows of a pass; with fewer, starting a range costs more than it saves
 _MOST_RANGES = 8  # of the rows of a pass
@@ -230,12 +232,20 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > SMALL else 1
     if 4 * packed.numel() <= CACHED:
-        rows = _FORWARD_ROWS if function.endswith("_forward") else _BACKWARD_ROWS
-        if groups and 4 * fields["dweights"].numel() > _SUMS:
-            rows //= 2
-        count *= max(1, batch // (count * rows))
+        count *= max(1, batch // (count * _rows_at_once(function, batch, fields.get("dweights"))))
     ranges = ranges_of_groups(batch, groups, count) if groups else threads.ranges(batch, count)
     run_ranges(function, ranges, **fields)
+
+
+def _rows_at_once(function: str, batch: int, sums: Tensor | None) -> int:
+    """Return the number of batch rows for which a loop over time runs at once."""
+    is_narrow = kernels().lanes < 16
+    if function.endswith("_forward"):
+        return _NARROW_FORWARD_ROWS if is_narrow else _FORWARD_ROWS
+    if sums is not None and 4 * sums.numel() > _SUMS:
+        return _BACKWARD_ROWS // 2
+    # With fewer rows in all, a group's steps between two additions to its sums are more (`steps_of_sum`).
+    return max(_BACKWARD_ROWS, min(_NARROW_BACKWARD_ROWS, batch // 2)) if is_narrow else _BACKWARD_ROWS
 
 
 def run_ranges(function: str, ranges: Sequence[tuple[int, int]], /, **fields: Any) -> None:

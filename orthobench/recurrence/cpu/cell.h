@@ -25,6 +25,7 @@ struct phase {
     int saved;    /* numbers that it saves for the backward pass */
     int kept;     /* numbers that it hands to the next phase */
     int states;   /* which states it computes; backward, whose gradients are complete before it */
+    int late;     /* which of them a second function computes, from the other state and `unit.kept` */
     int outputs;  /* blocks of dL/dx_t that it computes backward, or all if 0 */
     int values;   /* whether it computes `unit.value` backward */
     int before;   /* which states of the step before it reads backward */
@@ -71,16 +72,28 @@ INLINE int saved_of(const struct cell *cell) { return cell->phase[0].saved + cel
 INLINE int states_of(const struct cell *cell) { return cell->phase[0].states | cell->phase[1].states; }
 INLINE int has(int states, int state) { return states >> state & 1; }
 
-/* The forward epilogue of a phase, for a constant cell, phase and function. */
-INLINE void finish_forward(const struct cell *cell, const int number, rule *compute, const struct step *shared,
-                           int64_t row, int rows, int64_t col, int vecs, const float *block) {
+INLINE void store_state(const struct step *s, int number, int64_t at, vf value, int count) {
+    float *const to = (number ? s->p->h_2 : s->p->h) + at;
+    prefetch(to, s->p->batch * s->p->features);
+    store(to, value, count);
+}
+
+/* Whether the second function of a phase runs after the first one has run for all rows. A row's chain of operations is
+ * then shorter, so that the processor computes more rows at once. With AVX-512 this makes no difference. */
+enum { RUN_LATE = VL < 16 };
+
+/* The forward epilogue of a phase, for a constant cell, phase and its functions; the second may be NULL. */
+INLINE void finish_forward(const struct cell *cell, const int number, rule *compute, rule *complete,
+                           const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                           const float *block) {
     COPY_STEP(shared);
     const struct phase *const phase = &cell->phase[number];
     const int64_t n = p->features, width = inputs_of(cell) * n, next = p->batch * width;
     const int64_t first_input = number ? cell->phase[0].inputs * n : 0;
     const int across = phase->products == 1 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
     const int first_saved = number ? cell->phase[0].saved : 0;
-    const int own_inputs = phase->own == phase->products ? phase->inputs : 0;
+    const int own_inputs = phase->own == phase->products ? phase->inputs : 0, late = RUN_LATE ? phase->late : 0;
+    vf waiting_states[2][ROWS], waiting_kept[2][ROWS];
     _Alignas(64) float inputs[ROWS * 2 * VL];
     if (own_inputs == 1 && !p->x) {
         const struct operand u = input_operand(s, number ? p->packed_inputs_2 : p->packed_inputs);
@@ -118,6 +131,7 @@ INLINE void finish_forward(const struct cell *cell, const int number, rule *comp
             for (int k = 0; k < cell->phase[0].kept; k++)
                 if (number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
             compute(&u);
+            if (complete && !late) complete(&u);
 #pragma GCC unroll 4
             for (int k = first_saved; k < first_saved + phase->saved; k++)
                 keep(s, parts, kept + k * padded(n), u.saved[k]);
@@ -125,12 +139,18 @@ INLINE void finish_forward(const struct cell *cell, const int number, rule *comp
 #pragma GCC unroll 2
             for (int k = 0; k < phase->kept; k++) store(s->kept + k * s->kept_size + local, u.kept[k], count);
 #pragma GCC unroll 2
+            for (int k = 0; k < 2; k++) {
+                if (has(phase->states & ~late, k)) store_state(s, k, out, u.state[k], count);
+                if (late) waiting_states[k][i] = u.state[k], waiting_kept[k][i] = u.kept[k];
+            }
+        }
+        for (int i = 0; i < rows && late; i++) {
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++) u.state[k] = waiting_states[k][i], u.kept[k] = waiting_kept[k][i];
+            complete(&u);
+#pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
-                if (has(phase->states, k)) {
-                    float *const to = (k ? p->h_2 : p->h) + out;
-                    prefetch(to, p->batch * n);
-                    store(to, u.state[k], count);
-                }
+                if (has(late, k)) store_state(s, k, offset(s, row + i, n) + at, u.state[k], count);
         }
     }
 }
@@ -242,7 +262,15 @@ INLINE void finish_backward(const struct cell *cell, const int number, rule *com
 /* Defines an epilogue from a function of a unit. */
 #define EPILOGUE(name, direction, cell, phase, compute)                                                                \
     static void name(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {         \
-        finish_##direction(&cell, phase, compute, s, row, rows, col, vecs, block);                                     \
+        finish_##direction(&cell, phase, FUNCTIONS_##direction(compute), s, row, rows, col, vecs, block);              \
+    }
+#define FUNCTIONS_forward(compute) compute, NULL
+#define FUNCTIONS_backward(compute) compute
+
+/* Defines a forward epilogue from two functions. */
+#define LATE_EPILOGUE(name, cell, phase, compute, complete)                                                            \
+    static void name(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {         \
+        finish_forward(&cell, phase, compute, complete, s, row, rows, col, vecs, block);                               \
     }
 
 #endif

@@ -111,11 +111,11 @@ INLINE int64_t saved_at(const struct step *s, int64_t row, int64_t parts, int64_
 }
 
 /* Stores a vector in `saved`, around the caches if they cannot hold it until the backward pass, because its line then
- * need not be read first. */
+ * need not be read first. A vector must be a whole line for that, since memory takes half a line slowly. */
 INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
     const struct dense *p = s->p;
     if (!p->saved) return;
-    if (p->steps * p->batch * parts * p->features > CACHED) stream(p->saved + at, value);
+    if (VL == 16 && p->steps * p->batch * parts * p->features > CACHED) stream(p->saved + at, value);
     else *(vf *)(p->saved + at) = value;
 }
 

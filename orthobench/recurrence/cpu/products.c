@@ -148,6 +148,10 @@ INLINE void fetch_line(struct lines *at) {
     at->row++;
 }
 
+/* Whether an outer product reads states of whole vectors where they are. Narrower vectors read them for more blocks of
+ * dz, and rows a power of two apart would fall on the same few cache sets each time. Then all panels are copied. */
+enum { READ_IN_PLACE = VL == 16 };
+
 /* The place in a row, moved over the gap behind it if there is one; `left` counts the rows before. */
 INLINE const float *after_gap(const float *at, const struct rows *dz, int64_t *left) {
     if (--*left) return at;
@@ -155,8 +159,8 @@ INLINE const float *after_gap(const float *at, const struct rows *dz, int64_t *l
     return at + dz->gap;
 }
 
-/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] right[k][vecs]. Sums that are `far` are
- * not in the L2 cache. Those of the next tile and the lines that are due are then asked for meanwhile, evenly: all at
+/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] right[k][vecs]. Rows that are not read in
+ * place follow one another from right[0] on. Sums that are `far` are not in the L2 cache. Those of the next tile and the lines that are due are then asked for meanwhile, evenly: all at
  * once would fill the core's queue of misses. */
 INLINE void outer_tile(const int far, const int height, const int vecs, const struct rows *dz, int64_t column,
                        const float *const *right, const float *next, struct lines *ahead, float *restrict out,
@@ -179,8 +183,14 @@ INLINE void outer_tile(const int far, const int height, const int vecs, const st
 #pragma GCC unroll 2
         for (int j = 0; j < EVERY; j++, a += ld) add_column(height, vecs, sums, a, 1, right[k + j]);
     }
+    if (READ_IN_PLACE) {
 #pragma GCC unroll 2
-    for (; k < depth; k++, a = after_gap(a + ld, dz, &left)) add_column(height, vecs, sums, a, 1, right[k]);
+        for (; k < depth; k++, a = after_gap(a + ld, dz, &left)) add_column(height, vecs, sums, a, 1, right[k]);
+    } else for (const float *w = right[0] + k * vecs * VL; k < depth; a += dz->gap) {
+        const int64_t stop = dz->run && dz->run < depth - k ? k + dz->run : depth;
+#pragma GCC unroll 2
+        for (; k < stop; k++, a += ld, w += vecs * VL) add_column(height, vecs, sums, a, 1, w);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
@@ -205,6 +215,14 @@ static void multiply_outer(int far, int height, int vecs, const struct rows *dz,
 /* Columns [col, col + vecs * VL) of [state, input], 0 behind the last. */
 INLINE void copy_panel(const int vecs, float *panel, const struct factor *factors, int64_t depth, int64_t col,
                        int64_t n, int64_t m, const float **right) {
+    if (col + vecs * VL <= n) {
+        for (int64_t r = 0; r < depth; r++, panel += vecs * VL) {
+            right[r] = panel;
+            for (int v = 0; v < vecs; v++)
+                *(vf *)(panel + v * VL) = *(const vf_unaligned *)(factors[r].state + col + v * VL);
+        }
+        return;
+    }
     for (int64_t r = 0; r < depth; r++, panel += vecs * VL) {
         right[r] = panel;
         for (int v = 0; v < vecs; v++) {
@@ -294,7 +312,7 @@ void accumulate_outer(const struct rows *dz, const struct factor *factors, int64
     if (copy) copy_blocks(copy, dz, width, blocks);
     for (int64_t col = from; col < to; col += 2 * VL) {
         const int vecs = to - col > VL ? 2 : 1;
-        if (!copy && n % VL == 0 && col + vecs * VL <= n)
+        if (READ_IN_PLACE && !copy && n % VL == 0 && col + vecs * VL <= n)
             for (int64_t r = 0; r < depth; r++) right[r] = factors[r].state + col;
         else if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m, right);
         else copy_panel(1, panel, factors, depth, col, n, m, right);

@@ -71,10 +71,11 @@ INLINE int64_t odd_lines(int64_t floats) { return ((floats + 15) / 16 | 1) * 16;
 INTERNAL int64_t copy_size(int64_t width);
 
 /* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n], input
- * [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. States of whole vectors are read
- * in place. Other factors are copied in panels before their use, because their vectors would cross cache lines. With
- * memory for it, `copy`, dz and all factors are copied: they come from far, and rows a power of two apart would fall on
- * the same few cache sets. The `ahead` rows of dz behind these, and their factors, are then fetched meanwhile. */
+ * [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. With AVX-512, states of
+ * whole vectors are read in place. Other factors are copied in panels before their use, because their vectors would
+ * cross cache lines. With memory for it, `copy`, dz and all factors are copied: they come from far, and rows a power of
+ * two apart would fall on the same few cache sets. The `ahead` rows of dz behind these, and their factors, are then
+ * fetched meanwhile. */
 INTERNAL void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
                                int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy);
 

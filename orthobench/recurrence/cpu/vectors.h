@@ -48,15 +48,22 @@ INLINE int lanes(int64_t left) { return left < VL ? (int)left : VL; }
 /* The columns of a matrix rounded up to whole vectors. */
 INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }
 
-/* The first `count` lanes from memory, the others 0. Nothing behind them is touched. */
+/* The first `count` lanes from memory, the others 0. Nothing behind them is touched. Unless it is unrolled, gcc makes a
+ * loop over lanes a call of memcpy, around which it keeps no vector in a register. */
 INLINE vf load(const float *from, int count) {
 #if defined(__AVX512F__)
     return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
 #else
     if (count == VL) return *(const vf_unaligned *)from;
+#if VL == 8 && !defined(__SANITIZE_ADDRESS__) /* which does not watch masked loads */
+    return (vf)_mm256_maskload_ps(from, (__m256i)((vi){0} + count > (vi){0, 1, 2, 3, 4, 5, 6, 7}));
+#else
     vf value = {0};
-    for (int lane = 0; lane < count; lane++) value[lane] = from[lane];
+#pragma GCC unroll 8
+    for (int lane = 0; lane < VL; lane++)
+        if (lane < count) value[lane] = from[lane];
     return value;
+#endif
 #endif
 }
 
@@ -68,7 +75,24 @@ INLINE void store(float *to, vf value, int count) {
         *(vf_unaligned *)to = value;
         return;
     }
-    for (int lane = 0; lane < count; lane++) to[lane] = value[lane];
+#if VL == 8 /* in pieces, because AMD's processors take a dozen cycles for a masked store */
+    __m128 left = _mm256_castps256_ps128((__m256)value);
+    if (count & 4) {
+        _mm_storeu_ps(to, left);
+        left = _mm256_extractf128_ps((__m256)value, 1);
+        to += 4;
+    }
+    if (count & 2) {
+        _mm_storel_pi((__m64 *)to, left);
+        left = _mm_movehl_ps(left, left);
+        to += 2;
+    }
+    if (count & 1) _mm_store_ss(to, left);
+#else
+#pragma GCC unroll 4
+    for (int lane = 0; lane < VL; lane++)
+        if (lane < count) to[lane] = value[lane];
+#endif
 #endif
 }
 
@@ -122,7 +146,14 @@ INLINE void store_result(int around, float *to, vf value, int count) {
     else store(to, value, count);
 }
 
-INLINE vf select_lanes(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
+/* `yes` in the lanes where the condition holds, else `no`. */
+INLINE vf select_lanes(vi condition, vf yes, vf no) {
+#if VL == 8
+    return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)condition);
+#else
+    return (vf)((condition & (vi)yes) | (~condition & (vi)no));
+#endif
+}
 
 /* `value` where the condition holds, else 0. */
 INLINE vf mask(vi condition, vf value) { return (vf)(condition & (vi)value); }
@@ -244,22 +275,13 @@ INLINE vf unit_scale(const float *x, int64_t size, float epsilon) {
     return inverse;
 }
 
-/* x held in [low, high]; NaN stays. */
-INLINE vf clamp(vf x, float low, float high) {
-#if defined(__AVX512F__)
-    /* x comes second, because these instructions return the second number if one is NaN. */
-    return (vf)_mm512_max_ps((__m512)splat(low), _mm512_min_ps((__m512)splat(high), (__m512)x));
-#else
-    x = select_lanes(x > high, splat(high), x);
-    return select_lanes(x < low, splat(low), x);
-#endif
-}
-
 /* x or `high`, whichever is less; NaN stays. */
 INLINE vf at_most(vf x, float high) {
 #if defined(__AVX512F__)
     /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_min_ps((__m512)splat(high), (__m512)x);
+#elif VL == 8
+    return (vf)_mm256_min_ps((__m256)splat(high), (__m256)x); /* likewise */
 #else
     return select_lanes(x > high, splat(high), x);
 #endif
@@ -270,10 +292,15 @@ INLINE vf at_least(vf x, float low) {
 #if defined(__AVX512F__)
     /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_max_ps((__m512)splat(low), (__m512)x);
+#elif VL == 8
+    return (vf)_mm256_max_ps((__m256)splat(low), (__m256)x); /* likewise */
 #else
     return select_lanes(x < low, splat(low), x);
 #endif
 }
+
+/* x held in [low, high]; NaN stays. */
+INLINE vf clamp(vf x, float low, float high) { return at_least(at_most(x, high), low); }
 
 INLINE vf relu(vf x) { return at_least(x, 0.0f); }
 

@@ -36,7 +36,7 @@ from orthobench.reporting.page.compressed_blocks import block, json_block, plotl
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, short_labels
+from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix, short_labels
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
@@ -183,6 +183,7 @@ def _render(
         .render(
             conditions=conditions,
             matrix=matrix,
+            fill_matrix=FILL,
             trials=trials,
             labels=labels,
             about=about,
@@ -306,7 +307,7 @@ def _blocks(
 def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:
     """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
-    columns = {column.condition.key: column.label for column in matrix.columns}
+    columns = {column.condition.key: column.label for column in matrix.columns if not column.is_folded}
     others = {label for key, label in named.items() if key not in columns}
     return named | {key: label for key, label in columns.items() if label not in others}
 

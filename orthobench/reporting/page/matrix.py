@@ -12,8 +12,10 @@ from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
+from orthobench.analysis.judged import WORDS, Judged, how_judged, trial_count
 from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
+from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
@@ -30,6 +32,10 @@ TRIED = "tried"
 """The tag of runs that were tried while searching for settings."""
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
+FILL = "orthobench compare --protocol tuned"
+"""The command that fills the first block."""
+LINEAR = "ᴸ"
+"""The mark of a linear cell that cannot solve the task."""
 MANY, SPARSE = 40, 0.25
 """Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
@@ -45,6 +51,10 @@ class MatrixCell:
         low: the lowest seed.
         high: the highest seed.
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
+        judged: how the number came about.
+        trials: the number of trials of the search that chose the variant; 0 unless it is tuned.
+        linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
+            its inputs; empty if it could.
         standing: how the cell stands next to the best one of its column; None for the best.
     """
 
@@ -54,6 +64,34 @@ class MatrixCell:
     low: float
     high: float
     fits: bool | None
+    judged: Judged = "own"
+    trials: int = 0
+    linear: str = ""
+
+    @property
+    def how(self) -> str:
+        """How the number came about, in words."""
+        words = {
+            "tuned": f"tuned: the best of {self.trials} trials, then {self.seeds} fresh seeds",
+            "published": "the settings of a paper's experiment",
+            "own": "settings of its own, not tuned",
+            "quick": "a quick preset",
+        }
+        why = f"; linear in its inputs, so it cannot solve the task: {self.linear}" if self.linear else ""
+        return words[self.judged] + why
+
+    @property
+    def raw(self) -> str:
+        """The median of the metric itself, as published numbers have it."""
+        value = self.variant.median
+        return "" if value is None else f"{value.value:.3g}"
+
+    @property
+    def printed(self) -> str:
+        """The published number for these settings, if there is one."""
+        printed = self.variant.printed
+        return "" if printed is None else printed.text
+
     standing: Standing | None = None
 
     @property
@@ -75,10 +113,10 @@ class MatrixCell:
         return self.seeds < FEW
 
     @property
-    def rank(self) -> tuple[bool, bool, bool, float]:
+    def rank(self) -> tuple[bool, bool, bool, bool, float]:
         """The order in which a model's variants compete for a cell: the greatest is shown."""
         tags = self.variant.tags
-        return not tags, TRIED not in tags, not self.has_few_seeds, self.score
+        return self.judged == "tuned", not tags, TRIED not in tags, not self.has_few_seeds, self.score
 
     @property
     def loses(self) -> bool:
@@ -98,11 +136,19 @@ class MatrixColumn:
     Attributes:
         conditions: those with the most variants come first.
         command: what trains the model MODEL on the first of them.
+        block: how its numbers came about: "tuned" if a search chose any of them, else "published" if any has the
+            settings of a paper, else "own", or "quick" if all are quick presets.
     """
 
     conditions: list[Condition]
     label: str
     command: str
+    block: Judged = "own"
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the column is shown on request only."""
+        return self.block == "quick"
 
     @property
     def condition(self) -> Condition:
@@ -124,15 +170,6 @@ class MatrixRow:
     cells: list[MatrixCell | None]
     is_folded: bool
 
-    @property
-    def solved(self) -> int:
-        """The number of tasks that the median seed solves."""
-        return sum(cell is not None and cell.score >= SOLVED for cell in self.cells)
-
-    @property
-    def total(self) -> float:
-        return sum(cell.score for cell in self.cells if cell is not None)
-
 
 @dataclass(frozen=True)
 class ResultMatrix:
@@ -153,6 +190,27 @@ class ResultMatrix:
         return most, deciding_seeds(most - 1)
 
     @property
+    def blocks(self) -> list[tuple[str, int]]:
+        """The heading and the number of columns of each block that is shown, in order."""
+        counts = Counter(self.columns[number].block for number in self.shown)
+        return [(words, counts[block]) for block, words in WORDS.items() if counts[block]]
+
+    @property
+    def shown(self) -> list[int]:
+        """The numbers of the columns that are shown: all but the folded ones, or all if every column is folded."""
+        return _unfolded(self.columns)
+
+    @property
+    def folded(self) -> list[int]:
+        """The numbers of the columns that are folded."""
+        return sorted({*range(len(self.columns))} - {*self.shown})
+
+    @property
+    def lacks_tuned(self) -> bool:
+        """Whether no model has been tuned yet."""
+        return all(column.block != "tuned" for column in self.columns)
+
+    @property
     def families(self) -> list[str]:
         return sorted({row.family for row in self.rows})
 
@@ -162,19 +220,32 @@ def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
     Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
-    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task, and
-    one with fewer than three seeds only if no variant of its model has three. An earlier edition is left out
-    (`Editions`).
+    well, because they are trials. Columns are in blocks by how their numbers came about (`MatrixColumn.block`), and in
+    each block the columns with the most results come first. Tuned columns order the rows, else all that are not folded.
+
+    A variant with a tag counts only if its model has no other variant on the task, and one with fewer than three seeds
+    only if no variant of its model has three. An earlier edition is left out (`Editions`).
     """
     editions = find_editions([condition for condition in conditions if _members(condition)])
     current = [condition for condition in map(editions.without_earlier, conditions) if _members(condition)]
-    compared = [condition for condition in current if condition.key in editions.later or _is_comparison(condition)]
+    blocks = {condition.key: _block(condition) for condition in current}
+    compared = [
+        condition
+        for condition in current
+        if condition.key in editions.later or blocks[condition.key] == "tuned" or _is_comparison(condition)
+    ]
     chosen = compared or current
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
     alike = [sorted(each, key=lambda condition: -len(condition.variants)) for each in group(chosen, _same_data)]
-    labels = short_labels([first for first, *_ in alike])
-    columns = [MatrixColumn(each, label, _command(each[0])) for each, label in zip(alike, labels, strict=True)]
+    columns = []
+    for is_folded in (False, True):  # apart, because folded columns would lengthen the names of the others
+        own = [each for each in alike if (blocks[each[0].key] == "quick") == is_folded]
+        columns += [
+            MatrixColumn(each, label, _command(each[0], blocks[each[0].key]), blocks[each[0].key])
+            for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
+        ]
+    columns.sort(key=lambda column: ([*WORDS].index(column.block), -_models_of(column)))
     families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
@@ -198,8 +269,23 @@ def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
         is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
         family = families.get(model, where)
         rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
-    ordered = sorted(rows, key=lambda row: (-row.solved, -row.total, row.label))
-    return ResultMatrix(columns, ordered, editions.earlier)
+    tuned = [number for number, column in enumerate(columns) if column.block == "tuned"]
+    return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
+
+
+def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
+    """Return rows in the order of the tasks that they solve in these columns, and then of their scores."""
+
+    def place(row: MatrixRow) -> tuple[int, float, str]:
+        scores = [cell.score for number in columns if (cell := row.cells[number]) is not None]
+        return -sum(score >= SOLVED for score in scores), -sum(scores), row.label
+
+    return sorted(rows, key=place)
+
+
+def _unfolded(columns: Sequence[MatrixColumn]) -> list[int]:
+    """Return the numbers of the columns that are not folded; all of them if every column is."""
+    return [number for number, column in enumerate(columns) if not column.is_folded] or [*range(len(columns))]
 
 
 def _rank(rows: Sequence[list[MatrixCell | None]], number: int) -> None:
@@ -221,7 +307,8 @@ def _members(condition: Condition) -> list[VariantData]:
     """Return the variants of a condition that have a value from 0 to 1."""
     if condition.baseline is None or condition.metric.perfect is None:
         return []
-    if max((run.epochs or 0.0 for variant in condition.variants for run in variant.runs), default=0.0) < 1:
+    runs = [run for variant in condition.variants for run in variant.runs]
+    if not any(run.solved_at is not None or run.epochs >= 1 for run in runs):
         return []
     scored = [variant for variant in condition.variants if variant.median]
     plain = {variant.run.model for variant in scored if not variant.tags}
@@ -303,12 +390,47 @@ def _scores(condition: Condition, variant: VariantData) -> list[float]:
     baseline, perfect = condition.baseline, condition.metric.perfect
     assert baseline is not None
     assert perfect is not None
+    if baseline == perfect:  # nothing can be gained, so the loss counts
+        return [condition.metric.sign * (perfect - end) for end in variant.scores]
     return [(end - baseline) / (perfect - baseline) if math.isfinite(end) else -math.inf for end in variant.scores]
 
 
 def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
-    scores = [min(max(score, 0.0), 1.0) for score in _scores(condition, variant)]
-    return MatrixCell(condition, variant, statistics.median(scores), min(scores), max(scores), fits(variant))
+    scores = variant.solved_shares
+    return MatrixCell(
+        condition,
+        variant,
+        statistics.median(scores),
+        min(scores),
+        max(scores),
+        fits(variant),
+        how_judged(condition, variant),
+        trial_count(condition, variant),
+        _why_linear_fails(variant.run),
+    )
+
+
+def _models_of(column: MatrixColumn) -> int:
+    """Return the number of models with a result in a column."""
+    return len({variant.run.model for condition in column.conditions for variant in _members(condition)})
+
+
+def _block(condition: Condition) -> Judged:
+    """Return the block of a condition's column."""
+    found = {how_judged(condition, variant) for variant in _members(condition)}
+    first: tuple[Judged, ...] = ("tuned", "published", "own", "quick")
+    return next((block for block in first if block in found), "own")
+
+
+def _why_linear_fails(run: Run) -> str:
+    """Return why a built-in model with these settings cannot solve its task; "" if it may, or if it is not affine."""
+    plugins = index()["plugins"]
+    needed = plugins.get(f"model/{run.model}", {}).get("affine_if")
+    settings = run.spec["model_settings"]
+    if needed is None or any(settings.get(name) != value for name, value in needed.items()):
+        return ""
+    why: str = plugins.get(f"task/{run.task}", {}).get("affine_fails", "")
+    return why
 
 
 def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
@@ -379,41 +501,62 @@ def _said(name: str, value: Any) -> str:
     return value if isinstance(value, str) else f"{name}={text(value)}"
 
 
-def _command(condition: Condition) -> str:
+def _command(condition: Condition, block: Judged) -> str:
+    if block == "tuned":
+        return shell_command("compare", "--protocol", "tuned", "-t", condition.task, "--models", "MODEL")
     settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
-    return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+    task = word_of(condition.task, condition.settings)
+    return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+
+
+def note_on_tuning(matrix: ResultMatrix) -> str:
+    """Say that no model has been tuned yet, and which command does it; "" if one has."""
+    return f"{WORDS['tuned']}: no runs yet; `{FILL}` trains them" if matrix.lacks_tuned else ""
 
 
 # ---------------------------------------------------------------------- a picture
 
 LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
 DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 95, 184), "empty": (29, 34, 40)}
-CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
-"""Sizes in pixels: the width and height of a cell, the height of the headings, and the width of a letter."""
+CELL, ROW, TOP, BLOCK, LETTER = 44, 22, 150, 20, 6.8
+"""Sizes in pixels: the width and height of a cell, the heights of the headings of columns and of blocks, and the width
+of a letter."""
 
 
-def picture(matrix: ResultMatrix, dark: bool = False) -> str:
-    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked. Folded rows are left out."""
+def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
+    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked.
+
+    Folded rows and columns are left out, and so are rows without a result in the other columns.
+
+    Args:
+        note: a line below the matrix.
+    """
     colors = DARK if dark else LIGHT
-    rows = [row for row in matrix.rows if not row.is_folded]
+    shown = matrix.shown
+    rows = [row for row in matrix.rows if not row.is_folded and any(row.cells[number] for number in shown)]
+    columns = [matrix.columns[number] for number in shown]
     left = round(LETTER * max((len(row.label) for row in rows), default=0)) + 16
-    slanted = 0.75 * LETTER * max((len(column.label) for column in matrix.columns[-3:]), default=0)
-    width, height = left + CELL * len(matrix.columns) + round(slanted), TOP + ROW * len(rows) + 10
+    slanted = 0.75 * LETTER * max((len(column.label) for column in columns[-3:]), default=0)
+    width = max(left + CELL * len(columns) + round(slanted), round(LETTER * len(note)) + 16)
+    height = TOP + BLOCK + ROW * len(rows) + 10 + (ROW if note else 0)
+    foot = f'<text x="8" y="{height - 10}" fill="{colors["faint"]}">{_escaped(note)}</text>' if note else ""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'font-family="system-ui, sans-serif" font-size="12" role="img" '
             'aria-label="Which model solves which task, from 0 to 100">',
             f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
-            *_heads(matrix, colors, left),
-            *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, colors, left, dark)),
+            *_heads(columns, colors, left),
+            *_block_heads(matrix, colors, left),
+            *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, shown, colors, left, dark)),
+            *([foot] if foot else []),
             "</svg>\n",
         ]
     )
 
 
-def _heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
-    for number, column in enumerate(matrix.columns):
+def _heads(columns: Sequence[MatrixColumn], colors: dict[str, Any], left: int) -> Iterator[str]:
+    for number, column in enumerate(columns):
         x = left + CELL * number + CELL / 2
         yield (
             f'<text x="{x:g}" y="{TOP - 8}" fill="{colors["ink"]}" '
@@ -421,11 +564,23 @@ def _heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[
         )
 
 
-def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, dark: bool) -> Iterator[str]:
-    y = TOP + ROW * number
+def _block_heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
+    """Yield the headings of the blocks, each above a line over its columns."""
+    first = 0
+    for words, count in matrix.blocks:
+        x, width = left + CELL * first, CELL * count
+        yield f'<text x="{x + 2}" y="{TOP + 12}" font-size="11" fill="{colors["faint"]}">{_escaped(words)}</text>'
+        yield f'<rect x="{x + 1}" y="{TOP + BLOCK - 3}" width="{width - 2}" height="1" fill="{colors["faint"]}"/>'
+        first += count
+
+
+def _drawn_row(
+    number: int, row: MatrixRow, shown: Sequence[int], colors: dict[str, Any], left: int, dark: bool
+) -> Iterator[str]:
+    y = TOP + BLOCK + ROW * number
     yield f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" fill="{colors["ink"]}">{_escaped(row.label)}</text>'
-    for column, cell in enumerate(row.cells):
-        x = left + CELL * column
+    for place, cell in enumerate(row.cells[column] for column in shown):
+        x = left + CELL * place
         if cell is None:
             yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{colors["faint"]}">·</text>'
             continue
@@ -434,9 +589,9 @@ def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, d
         )
         bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        shown = f"{100 * cell.score:.0f}" + "↘" * cell.loses + SEEDS.get(cell.seeds, "")
+        words = f"{100 * cell.score:.0f}" + "↘" * cell.loses + LINEAR * bool(cell.linear) + SEEDS.get(cell.seeds, "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
-        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}"{bold}>{shown}</text>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}"{bold}>{words}</text>'
 
 
 def _escaped(words: str) -> str:

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.conditions import Condition, VariantData, score_of
 from orthobench.analysis.curves import Curve
 from orthobench.reporting.figures.drawing import add_curve, empty_figure
 from orthobench.reporting.figures.figures import Drawn, styled
@@ -25,13 +25,14 @@ AT_MULTIPLE = re.compile(r"(.+)_(\d+)t")
 def scores_at(variant: VariantData) -> dict[int, list[float]]:
     """Return the scores of a variant's finished and diverged runs by the multiple of T, from 0, the baseline, to 1.
 
-    A diverged run counts as 0. Multiples at which no run was tested are left out.
+    A diverged run counts as 0. Multiples at which no run was tested are left out. At the trained length the scores are
+    those of the matrix, the ends of the task's main metric, and at the multiples those of the test after training.
     """
     found = [match for name in variant.run.metrics or {} if (match := AT_MULTIPLE.fullmatch(name))]
     if not found:
         return {}
-    names = {1: found[0][1]} | {int(match[2]): match[0] for match in found}
-    scores = {multiple: _scores(variant, name) for multiple, name in sorted(names.items())}
+    names = {int(match[2]): match[0] for match in found}
+    scores = {1: variant.solved_shares} | {multiple: _scores(variant, name) for multiple, name in sorted(names.items())}
     return {multiple: values for multiple, values in scores.items() if values}
 
 
@@ -43,8 +44,7 @@ def _scores(variant: VariantData, name: str) -> list[float]:
     ends = [float(series.iloc[-1]) for series in variant.series_of_runs("test", name).values()]
     if not ends:
         return []
-    scores = [(end - baseline) / (metric.perfect - baseline) if np.isfinite(end) else 0.0 for end in ends]
-    return [*(min(max(score, 0.0), 1.0) for score in scores), *[0.0] * variant.diverged]
+    return [*(score_of(end, baseline, metric.perfect) for end in ends), *[0.0] * variant.diverged]
 
 
 def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
@@ -71,6 +71,27 @@ def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Draw
     return {figure_name: (words, figure)}
 
 
+def _about(conditions: Sequence[tuple[str, Condition]]) -> str:
+    """Say what the scores are, and by which metrics."""
+    named = dict.fromkeys(
+        f"{condition.task} by {own} at T" + (f" and by {longer} at its multiples" if longer != own else "")
+        for _, condition in conditions
+        for own, longer in {(condition.metric.name, _longer_metric(condition))}
+        if longer
+    )
+    words = f": {'; '.join(named)}" if named else ""
+    return (
+        "From 0, the baseline, to 100, perfect: the median over seeds. At T it is the score of the matrix, from the "
+        f"end of the tests; at its multiples, from one test after training{words}."
+    )
+
+
+def _longer_metric(condition: Condition) -> str:
+    """Return the metric of the tests at multiples of T; "" without one."""
+    names = (name for variant in condition.variants for name in variant.run.metrics or {})
+    return next((match[1] for name in names if (match := AT_MULTIPLE.fullmatch(name))), "")
+
+
 def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable]:
     """Return the table of all variants: the median score at each multiple, in percent, by figure."""
     cells: dict[str, dict[tuple[str, int], float]] = {}
@@ -87,4 +108,4 @@ def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable
         for label in labels
     ]
     headings = ("model", *(f"{figure} {multiple}T" for figure, multiple in columns))
-    return [StudyTable("From 0, the baseline, to 100, perfect: the median over seeds.", headings, rows)]
+    return [StudyTable(_about(conditions), headings, rows)]

@@ -145,7 +145,8 @@ def ranked(condition: Condition) -> tuple[list[VariantData], dict[str, int]]:
     """Return the variants, the best first, and the ranks of those that have one, by label."""
     ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
     order = {label: number for number, label in enumerate(ranks)}
-    return sorted(condition.variants, key=lambda variant: order.get(variant.label, len(order))), ranks
+    shown = [variant for variant in condition.variants if not variant.run.is_trial]
+    return sorted(shown, key=lambda variant: order.get(variant.label, len(order))), ranks
 
 
 def seeds_of(variant: Variant) -> str:

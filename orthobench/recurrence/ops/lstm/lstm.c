@@ -11,16 +11,18 @@ enum { H, C };
 static const struct cell lstm = {
     .phases = 1,
     .carried = 1 << C,
-    .phase[0] = {.reads = BEFORE, .products = 4, .inputs = 4, .saved = 4, .states = 1 << H | 1 << C, .before = 1 << C,
-                 .after = 1 << C},
+    .phase[0] = {.reads = BEFORE, .products = 4, .inputs = 4, .saved = 4, .states = 1 << H | 1 << C, .late = 1 << H,
+                 .before = 1 << C, .after = 1 << C},
 };
 
 INLINE void lstm_step(struct unit *u) {
     const vf i = u->saved[0] = sigmoid(u->product[0]), f = u->saved[1] = sigmoid(u->product[1]);
-    const vf g = u->saved[2] = hyperbolic_tangent(u->product[2]), o = u->saved[3] = sigmoid(u->product[3]);
+    const vf g = u->saved[2] = hyperbolic_tangent(u->product[2]);
+    u->kept[0] = u->saved[3] = sigmoid(u->product[3]);
     u->state[C] = mixture(f, u->state[C], i, g);
-    u->state[H] = o * hyperbolic_tangent(u->state[C]);
 }
+
+INLINE void lstm_output(struct unit *u) { u->state[H] = u->kept[0] * hyperbolic_tangent(u->state[C]); }
 
 INLINE void lstm_differentiate(struct unit *u) {
     const vf i = u->saved[0], f = u->saved[1], g = u->saved[2], o = u->saved[3];
@@ -33,7 +35,7 @@ INLINE void lstm_differentiate(struct unit *u) {
     u->state[C] = dc * f;
 }
 
-EPILOGUE(finish_step, forward, lstm, 0, lstm_step)
+LATE_EPILOGUE(finish_step, lstm, 0, lstm_step, lstm_output)
 EPILOGUE(finish_gradient, backward, lstm, 0, lstm_differentiate)
 
 int lstm_forward(const struct dense *p, int64_t first, int64_t last) {

@@ -1,0 +1,87 @@
+"""Compare models that are tuned alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orthobench.api.runs import merge
+from orthobench.api.sweeps import Models, with_jobs
+from orthobench.display.display import Display
+from orthobench.options.arguments import SOME_TEXTS
+from orthobench.options.checked import checked
+from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import RunOptions
+from orthobench.planning.tuned_protocol import Planner, protocol
+from orthobench.plugins import Catalog
+from orthobench.session.session import open_session
+from orthobench.session.tuned_session import TunedColumn, plan_column, train_column
+from orthobench.settings import text
+from orthobench.system.location import Place
+
+
+@checked(task=SOME_TEXTS)
+def compare_tuned(
+    task: str | Sequence[str] = (),
+    models: Models = (),
+    *,
+    tune: int | None = None,
+    seeds: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    match_parameters: int | str | None = None,
+    match_state: int | None = None,
+    db: Place | None = None,
+    jobs: int | None = None,
+    options: RunOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+    **overrides: Any,
+) -> list[TunedColumn]:
+    """Search for the learning rates of each model alike, and train fresh seeds of what each search finds.
+
+    The searches have the same number of trials and of iterations, are judged by validation data, and never use the
+    test data. The same call resumes, and trains nothing twice.
+
+    Args:
+        task: columns of the protocol, such as "adding" or "S3", or tasks; all columns by default.
+        models: models and layers of other programs; all built-in models by default.
+        tune: number of trials of each search, an even one of at least 8.
+        seeds: number of fresh seeds of each winner.
+        settings: hyper-parameters of all runs by name, as in `run`, for example sizes of the task.
+        match_parameters: a parameter count for all models, instead of the protocol's.
+        match_state: how many numbers every model carries from step to step, instead of equal parameters.
+        dry_run: train nothing; each model has its `cost`.
+        overrides: hyper-parameters of all runs by name.
+
+    Returns:
+        The results of each column, in the order of the protocol. One column is finished before the next begins.
+
+    Raises:
+        UsageError: a name or value is invalid, or belongs to the protocol, or no run could start.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the comparison.
+    """
+    options, rules = with_jobs(options, jobs), protocol()
+    catalog = Catalog(options.plugins)
+    built_in = [plugin.name for plugin in catalog if plugin.kind == "model" and plugin.is_built_in]
+    listed = [models] if isinstance(models, (str, type)) else [*models]
+    names = list(dict.fromkeys(map(catalog.named, listed))) if listed else sorted(built_in)
+    given = {
+        name: value if isinstance(value, str) else text(value) for name, value in merge(settings, overrides).items()
+    }
+    planner = Planner(catalog, tune or rules.trials, given, match_parameters, match_state)
+    count = seeds or rules.seeds
+    with use_data_folder(options.data_folder):
+        columns = rules.chosen(catalog, [task] if isinstance(task, str) else task)
+        entries = [
+            (column, [(catalog.word(name), planner.entry(column, name)) for name in names]) for column in columns
+        ]
+    groups = [[run.config for _, entry in own for run in entry.trials] for _, own in entries]
+    with open_session(db, options, display, dry_run, groups) as session:
+        act = plan_column if dry_run else train_column
+        results = []
+        for column, own in entries:
+            results.append(act(session, column, own, count))
+            if not dry_run and session.is_over_budget():
+                break
+        return results

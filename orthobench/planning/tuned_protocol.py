@@ -1,0 +1,376 @@
+"""The tuned protocol: the same search for every model, and fresh seeds of the settings that it finds.
+
+`protocol.toml` has its numbers: the learning rates, the schedule, and the sizes of the tasks. A model with a separate
+learning rate for its recurrent matrix is tried at several shares of each rate. The others are tried at more rates
+between the same limits instead, so all models have the same number of trials. All models train with one optimiser, one
+schedule and one clipping, and none has a paper's settings for the task. Exceptions are optimisers that belong to a
+model's definition, such as the Cayley step of `full_urnn`.
+
+Trials never use the test data, and are judged by their validation data. The winner's settings are trained again with
+seeds that the search did not use.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Halving, TrialCurve, full_runs, halve
+from orthobench.errors import UsageError, unknown
+from orthobench.model import ModelSettings
+from orthobench.planning.match import Counter, MatchedSize, check_can_match, nearest_size, target_count
+from orthobench.planning.plan import SweepRun
+from orthobench.plugins import Catalog
+from orthobench.settings import SHORT_NAMES, Settings, text
+from orthobench.spec.resolve import RunConfig, resolve
+from orthobench.store import Run, Store
+from orthobench.task import SyntheticSettings, Task, TrainingSettings
+
+EVALUATIONS = 20
+"""The number of evaluations of a run, so that its end is the median of its last three tests."""
+SEARCH_SEED = 0
+"""The seed of all trials; the fresh seeds follow it."""
+VALIDATION_SIZE = 500
+"""The number of validation sequences of a generated task that is not among the columns."""
+RATE, RECURRENT_RATE = "learning_rate", "recurrent_learning_rate"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A task of the protocol with its sizes.
+
+    Attributes:
+        settings: of the task.
+        parameters: the number of parameters of every model; None: every model keeps its own size.
+        iterations: the length of a run; None: as the task's protocol has it.
+        batch_size, solved_at: as the settings of training.
+    """
+
+    name: str
+    title: str
+    task: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    iterations: int | None = None
+    batch_size: int | None = None
+    solved_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The numbers of `protocol.toml`.
+
+    Attributes:
+        trials: the number of trials of a search.
+        seeds: the number of fresh seeds.
+        rates: the lowest and the highest learning rate.
+        recurrent_shares: the learning rates of the recurrent matrix, as shares of the other one.
+        model: settings of all models.
+        training: settings of training.
+        own: by model, settings without which it cannot have the parameter count.
+    """
+
+    trials: int
+    seeds: int
+    rates: tuple[float, float]
+    recurrent_shares: tuple[float, ...]
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+    own: Mapping[str, Mapping[str, Any]]
+    columns: tuple[Column, ...]
+
+    def chosen(self, catalog: Catalog, names: Sequence[str]) -> list[Column]:
+        """Return the columns with these names or tasks, in the order of the protocol; all of them without names.
+
+        A task without a column becomes one with its own sizes.
+
+        Raises:
+            UsageError: a name is neither a column nor a task.
+        """
+        if not names:
+            return list(self.columns)
+        found = [column for column in self.columns if column.name in names or column.task in names]
+        known = {name for column in found for name in (column.name, column.task)}
+        for name in names:
+            if name in known:
+                continue
+            if name not in catalog.names("task"):
+                raise unknown("task", name, {*catalog.names("task"), *(column.name for column in self.columns)})
+            found.append(Column(name, name, name))
+        return found
+
+    def points(self, settings: type[Settings], trials: int) -> list[dict[str, str]]:
+        """Return the settings of the trials of a model with these settings, as text.
+
+        Raises:
+            UsageError: the number of trials is too small, or no multiple of the number of shares.
+        """
+        shares = self.recurrent_shares
+        if trials < FEWEST_TRIALS or trials % len(shares):
+            raise UsageError(
+                f"`tune={trials}`: give an even number of at least {FEWEST_TRIALS}, for {FEWEST_TRIALS // len(shares)} "
+                f"learning rates at {len(shares)} rates of the recurrent matrix"
+            )
+        if RECURRENT_RATE not in settings.model_fields:
+            return [_rates(settings, rate) for rate in self._spaced(trials)]
+        return [
+            _rates(settings, rate) | {RECURRENT_RATE: _shown(rate * share)}
+            for rate in self._spaced(trials // len(shares))
+            for share in shares
+        ]
+
+    def _spaced(self, count: int) -> list[float]:
+        """Return rates from the lowest to the highest, evenly in the logarithm."""
+        low, high = self.rates
+        return [low * (high / low) ** (number / (count - 1)) for number in range(count)]
+
+    def shared_settings(self, column: Column, task_class: type[Task], model_class: Any) -> dict[str, Any]:
+        """Return the settings of the column and the protocol for a model, except those that its trials try.
+
+        All settings of training are among them, so that none comes from the task's protocol.
+        """
+        training = {name: own.get_default() for name, own in TrainingSettings.model_fields.items()}
+        if column.iterations is None:  # a task without a column keeps its length and its batch
+            training |= {name: value for name, value in task_class.protocol.items() if name in training}
+        training |= self.training
+        values: dict[str, Any] = dict(training)
+        if column.batch_size is not None:
+            values["batch_size"] = column.batch_size
+        values |= column.settings
+        is_generated = issubclass(task_class.Settings, SyntheticSettings)
+        if is_generated:
+            values.setdefault("validation_size", VALIDATION_SIZE)
+        if column.iterations is not None:
+            examples = column.iterations * values["batch_size"]
+            if is_generated:  # each sequence is new
+                values.setdefault("train_size", examples)
+            values["epochs"] = math.ceil(examples / values["train_size"])
+            values["max_iterations"] = column.iterations
+            values["evaluate_every"] = max(1, column.iterations // EVALUATIONS)
+        values["solved_at"] = column.solved_at
+        fields = model_class.Settings.model_fields
+        values |= {name: value for name, value in self.model.items() if name in fields}
+        optimizer = self.model["optimizer"]
+        values |= {
+            name: optimizer for name in fields if name.endswith("_optimizer") and _takes(model_class, name, optimizer)
+        }
+        return values
+
+
+@cache
+def protocol() -> Protocol:
+    """Return the protocol of `protocol.toml`."""
+    record = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text("utf-8"))
+    search = record["search"]
+    return Protocol(
+        search["trials"],
+        search["seeds"],
+        (search["rates"][0], search["rates"][1]),
+        tuple(search["recurrent_shares"]),
+        record["model"],
+        record["training"],
+        record["own"],
+        tuple(Column(**column) for column in record["column"]),
+    )
+
+
+def _takes(model_class: Any, name: str, value: Any) -> bool:
+    try:
+        model_class.Settings.check_value(name, value)
+    except UsageError:
+        return False
+    return True
+
+
+def _rates(settings: type[Settings], rate: float) -> dict[str, str]:
+    """Return the learning rates of all parameters but the recurrent matrix."""
+    names = [name for name in settings.model_fields if name == RATE or name.endswith("_learning_rate")]
+    return {name: _shown(rate) for name in names if name != RECURRENT_RATE}
+
+
+def _shown(rate: float) -> str:
+    return f"{rate:.3g}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model in a column: its search, and the runs that its winner gets.
+
+    Attributes:
+        model: the model's name.
+        trials: the runs of the trials, in order, with the settings in which they differ.
+        size: the hidden size and the number that it was chosen for.
+        parameters: the model's number of parameters.
+        state: how many numbers it carries from step to step; None if they cannot be counted.
+        iterations: the length of a run.
+    """
+
+    column: Column
+    model: str
+    trials: list[SweepRun]
+    size: MatchedSize | None
+    parameters: int
+    state: int | None
+    iterations: int
+
+    def halving(self, store: Store | None) -> Halving:
+        """Return the state of the search in the database."""
+        keys = [run.config.spec.key for run in self.trials]
+        runs = {run.key: run for run in store.runs(keys=keys)} if store else {}
+        return halve(trial_curves(store, keys, runs), self.metric.sign)
+
+    @property
+    def metric(self) -> Any:
+        """The metric that the search optimises and the table shows."""
+        return self.trials[0].config.task_class.main_metric()
+
+    def fresh(self, winner: TrialCurve, seeds: int) -> list[SweepRun]:
+        """Return the runs of the winner's settings with the seeds after the search's."""
+        config, settings = self.trials[winner.number]
+        spec = config.spec
+        training = config.training.model_copy(update={"judged_by": "validation"})
+        judged = replace(config, spec=replace(spec, training=training.canonical()))
+        return [SweepRun(judged.with_seed(SEARCH_SEED + 1 + number), settings) for number in range(seeds)]
+
+    def search_iterations(self) -> int:
+        """Return the number of iterations of the search, if no trial ends before its rung."""
+        return round(self.iterations * full_runs(len(self.trials)))
+
+
+def trial_curves(store: Store | None, keys: Sequence[str], runs: Mapping[str, Run]) -> list[TrialCurve]:
+    """Return the validation curves of trials, in the order of their keys.
+
+    Args:
+        runs: the runs of the trials that have started, by key.
+    """
+    values: dict[int, list[tuple[int, float]]] = {run.id: [] for run in runs.values()}
+    for metric in {run.metric for run in runs.values()}:
+        ids = [run.id for run in runs.values() if run.metric == metric]
+        for row in store.metrics(ids, split=JUDGE, name=metric) if store else ():
+            values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
+    return [
+        TrialCurve(number, run, values[run.id]) if (run := runs.get(key)) else TrialCurve(number)
+        for number, key in enumerate(keys)
+    ]
+
+
+class Planner:
+    """Builds the entries of a comparison.
+
+    Args:
+        trials: the number of trials of each search.
+        overrides: settings of all runs, as text; they go before the protocol's.
+        parameters: a parameter count for all columns, instead of the protocol's.
+        state: a number of values that every model carries from step to step, instead of equal parameters.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        trials: int,
+        overrides: Mapping[str, Any],
+        parameters: int | str | None = None,
+        state: int | None = None,
+    ) -> None:
+        if parameters is not None and state is not None:
+            raise UsageError("`match_parameters` and `match_state` both choose the hidden sizes: give one of them")
+        self.catalog, self.trials, self.overrides, self.state = catalog, trials, overrides, state
+        self.parameters = None if parameters is None else target_count(parameters, ())
+        self.counter = Counter()
+
+    def entry(self, column: Column, model: str) -> Entry:
+        """Return the entry of a model in a column.
+
+        Raises:
+            UsageError: a setting is unknown or belongs to the protocol, or the model cannot be built or has no size.
+        """
+        rules = protocol()
+        model_class = self.catalog.load("model", model)
+        task_class: type[Task] = self.catalog.load("task", column.task)
+        settings = model_class.Settings
+        points = rules.points(settings, self.trials)
+        overrides = {SHORT_NAMES.get(name, name): value for name, value in self.overrides.items()}
+        self._refuse(overrides, points[0], settings)
+        shared = {**rules.shared_settings(column, task_class, model_class), **rules.own.get(model, {}), **overrides}
+        shared["judged_by"] = "validation_only"
+
+        def resolved(point: Mapping[str, Any], size: int | None) -> RunConfig:
+            sized = {} if size is None else {"hidden_size": size}
+            given = {**shared, **point, **sized}
+            return resolve(self.catalog, column.task, model, given, seed=SEARCH_SEED, published=False)
+
+        matched = self._size(column, model, model_class, lambda size: resolved(points[0], size), overrides)
+        size = None if matched is None else matched.hidden_size
+        runs = [SweepRun(resolved(point, size), point) for point in points]
+        config = runs[0].config
+        return Entry(
+            column,
+            model,
+            runs,
+            matched,
+            self.counter.count(config),
+            self._state(config),
+            self._iterations(config),
+        )
+
+    def _size(
+        self, column: Column, model: str, model_class: Any, resized: Any, overrides: Mapping[str, Any]
+    ) -> MatchedSize | None:
+        parameters = column.parameters if self.parameters is None else self.parameters
+        target = self.state if self.state is not None else parameters
+        if target is None or "hidden_size" in overrides:
+            return None
+        check_can_match(model, model_class, ())
+        count = self.counter.count if self.state is None else self.counter.state_size
+        return nearest_size(resized(None), resized, target, count)[1]
+
+    def _state(self, config: RunConfig) -> int | None:
+        try:
+            return self.counter.state_size(config)
+        except UsageError:
+            return None
+
+    @staticmethod
+    def _iterations(config: RunConfig) -> int:
+        """Return the length of a run.
+
+        Raises:
+            UsageError: it does not follow from the settings, or the first rung has no evaluation.
+        """
+        training, size = config.training, getattr(config.task_settings, "train_size", None)
+        if isinstance(size, int):
+            per_epoch = size // training.batch_size
+            total = min(training.epochs * per_epoch, training.max_iterations or training.epochs * per_epoch)
+        elif training.max_iterations is not None:
+            total = per_epoch = training.max_iterations
+        else:
+            raise UsageError(f"{config.spec.task} does not say how long a run is: set max_iterations")
+        every = min(training.evaluate_every or per_epoch, per_epoch)
+        if every > RUNGS[0] * total:
+            raise UsageError(
+                f"evaluate_every={every} leaves the first {RUNGS[0]:.0%} of {total} iterations without an "
+                "evaluation, after which the worse half of the trials stops: set a smaller one"
+            )
+        return total
+
+    @staticmethod
+    def _refuse(overrides: Mapping[str, Any], point: Mapping[str, str], settings: type[Settings]) -> None:
+        """Refuse settings that the protocol decides.
+
+        Raises:
+            UsageError: one of them is set.
+        """
+        decided = {*point, "judged_by", *(name for name in protocol().model if name in ModelSettings.model_fields)}
+        decided |= {name for name in settings.model_fields if name.endswith("_optimizer")}
+        if taken := sorted(decided & overrides.keys()):
+            raise UsageError(f"{', '.join(taken)} is the same for all models of a tuned comparison: leave it out")
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """Return settings as words of one line."""
+    return " ".join(f"{name}={text(value)}" for name, value in settings.items())

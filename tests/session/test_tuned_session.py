@@ -1,0 +1,377 @@
+"""A tuned comparison: real small runs, with budgets counted in the database, and models that are broken on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.command import call_here
+from support.sweeps import numbers
+
+import orthobench as ob
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.judged import how_judged, trial_count
+from orthobench.analysis.statistics import curve_end
+from orthobench.reporting.page.matrix import compute_matrix
+from orthobench.store import Run, open_store
+from orthobench.tasks.adding import Adding, AddingSplit
+from orthobench.training.events import EventSink
+
+SIZES = {
+    "sequence_length": "4",
+    "batch_size": "20",
+    "train_size": "3200",
+    "max_iterations": "160",
+    "evaluate_every": "20",
+    "validation_size": "100",
+    "test_size": "100",
+}
+"""160 iterations, after which a cell has learnt the sum, with an evaluation at each rung."""
+WHOLE, SEEDS, TRIALS = 160, 2, 8
+PLUGIN = """
+from orthobench.models.rnn import RNN
+
+
+class Stuck(RNN):
+    '''A plain RNN whose weights return to their start after each step.'''
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.first = None
+
+    def after_step(self):
+        super().after_step()
+        if self.first is None:
+            self.first = [parameter.detach().clone() for parameter in self.parameters()]
+        for parameter, first in zip(self.parameters(), self.first):
+            parameter.data.copy_(first)
+"""
+DEAF = """
+import torch
+from orthobench.models.rnn import RNN
+
+
+class Deaf(RNN):
+    '''A plain RNN that reads zeros whatever the inputs are, so it can only learn one answer.'''
+
+    def forward(self, inputs, *args, **options):
+        return super().forward(torch.zeros_like(inputs), *args, **options)
+"""
+CELL = """
+import torch
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__()
+        self.rnn = torch.nn.RNN(input_size, hidden_size)
+
+    def forward(self, x, h=None):
+        return self.rnn(x, h)
+"""
+
+
+def compare(
+    folder: Path, models: list[str], sizes: dict[str, str] = SIZES, display: ob.Display | None = None
+) -> list[ob.TunedColumn]:
+    options = ob.SweepOptions(
+        plugins=tuple(file for name in ("stuck", "deaf") if (file := folder / f"{name}.py").exists())
+    )
+    return ob.compare_tuned(
+        "adding",
+        models,
+        tune=TRIALS,
+        seeds=SEEDS,
+        settings=sizes,
+        match_parameters=500,
+        db=str(folder / "r.db"),
+        jobs=0,
+        options=options,
+        display=display,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "stuck.py").write_text(PLUGIN)
+    (folder / "deaf.py").write_text(DEAF)
+    (folder / "cell.py").write_text(CELL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def column(folder: Path) -> ob.TunedColumn:
+    (column,) = compare(folder, ["scornn", f"{folder}/cell.py:Cell", "stuck", "deaf"])
+    return column
+
+
+def stored(folder: Path) -> list[Run]:
+    with open_store(str(folder / "r.db")) as store:
+        return store.runs()
+
+
+def test_broken_model_loses_and_a_constant_does_not_win(column):
+    values = {model.word.rpartition(":")[2]: [*model.values.values()] for model in column.models}
+    assert column.is_complete
+    assert {name: len(own) for name, own in values.items()} == dict.fromkeys(values, SEEDS)
+    assert max(*values["scornn"], *values["Cell"]) < 0.1  # the variance of the target is 0.167
+    assert min(values["deaf"]) > 0.12
+    assert min(values["stuck"]) > 0.12
+    first_lower = [contrast.result.first_lower for contrast in column.contrasts()[1:]]  # scoRNN against the broken ones
+    assert first_lower == [1.0, 1.0]
+
+
+def test_every_model_has_the_same_trials_and_iterations(folder, column):
+    trials, spent, fresh = Counter(), Counter(), Counter()
+    lengths: dict[str, list[int]] = {}
+    for run in stored(folder):
+        if run.is_trial:
+            trials[run.model] += 1
+            spent[run.model] += run.iterations
+            lengths.setdefault(run.model, []).append(run.iterations)
+        else:
+            fresh[run.model] += run.iterations
+    assert len(trials) == 4
+    assert set(trials.values()) == {TRIALS}
+    assert set(spent.values()) == {4 * WHOLE} == {column.models[0].entry.search_iterations()}
+    assert set(fresh.values()) == {SEEDS * WHOLE}
+    assert {tuple(sorted(own)) for own in lengths.values()} == {(*[40] * 4, *[80] * 2, *[160] * 2)}
+
+
+def test_training_differs_in_the_rates_alone(folder, column):
+    training = {tuple(sorted(map(str, run.spec["training"].items()))) for run in stored(folder)}
+    assert len(training) == 2  # of trials and of results, which differ in judged_by
+    assert {run.spec["model_settings"]["optimizer"] for run in stored(folder)} == {"adam"}
+    assert all(abs(model.entry.size.deviation) < 0.05 for model in column.models)
+
+
+def test_winner_is_the_best_by_validation_and_its_seeds_are_fresh(folder, column):
+    with open_store(str(folder / "r.db")) as store:
+        for model in column.models:
+            keys = [trial.config.spec.key for trial in model.entry.trials]
+            ends = {}
+            for run in store.runs(keys=keys):
+                assert {row.split for row in store.metrics([run.id], name="mse")} == {"valid"}
+                assert (run.final_value, run.best_value, run.seed) == (None, None, 0)
+                if run.status == "finished":
+                    values = [row.value for row in store.metrics([run.id], split="valid", name="mse")]
+                    ends[run.key] = curve_end(values).value
+            winner = keys[model.halving.winner.number]
+            assert winner == min(ends, key=ends.get)
+            assert [run.seed for run in model.runs] == [1, 2]
+            chosen = {name: float(value) for name, value in model.chosen.items()}
+            for run in model.runs:
+                settings = run.spec["model_settings"]
+                assert {name: settings[name] for name in chosen} == chosen
+
+
+def test_validation_values_are_not_shown(column):
+    assert not {"valid", "validation"} & {word for name in column.table.columns for word in name.split()}
+    shown = {*column.table["median"], *column.table["lowest"], *column.table["highest"]}
+    assert shown <= {sum(own.values()) / 2 for own in (model.values for model in column.models)} | {
+        value for model in column.models for value in model.values.values()
+    }
+
+
+def test_same_call_trains_nothing_again(folder, column):
+    before = numbers(str(folder / "r.db"))
+    (again,) = compare(folder, [model.entry.model if ":" not in model.word else model.word for model in column.models])
+    assert numbers(str(folder / "r.db")) == before
+    assert again.records() == column.records()
+
+
+def test_matrix_shows_the_fresh_seeds_as_tuned(folder, column):
+    with open_store(str(folder / "r.db")) as store:
+        (condition,) = collect(store)
+        counts = {each.run.model: trial_count(condition, each) for each in condition.variants if each.scores}
+        (matrix_column,) = compute_matrix([condition]).columns
+        cells = {row.model: row.cells[0] for row in compute_matrix([condition]).rows}
+    assert matrix_column.block == "tuned"
+    assert set(counts.values()) == {TRIALS}
+    assert cells["scornn"].how == "tuned: the best of 8 trials, then 2 fresh seeds"
+    assert cells["scornn"].score > 0.5 > cells["stuck"].score
+
+
+def test_variant_is_not_tuned_if_a_trial_is_missing(folder, column):
+    with open_store(str(folder / "r.db")) as store:
+        runs = store.runs(model="scornn")
+        trials = [run for run in runs if run.is_trial]
+        fewer = [run for run in runs if run.key != trials[0].key]
+        (condition,) = collect(store, fewer)
+    assert [how_judged(condition, each) for each in condition.variants if each.scores] == ["own"]
+
+
+class Interrupting(EventSink):
+    """Presses Ctrl-C after a number of iterations of all runs."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def on_iteration(self, iteration: int) -> None:
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class InterruptingDisplay(ob.Display):
+    def __init__(self, after: int) -> None:
+        self.sink = Interrupting(after)
+
+    def open_jobs(self, count, in_this_process):
+        display = ob.JobsDisplay()
+
+        @contextmanager
+        def opened(label: str) -> Iterator[EventSink]:
+            yield self.sink
+
+        display.open_sink = opened
+
+        @contextmanager
+        def whole():
+            yield display
+
+        return whole()
+
+
+SHORT = SIZES | {"train_size": "800", "max_iterations": "40", "evaluate_every": "10"}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list]:
+    """What an uninterrupted comparison stores and returns."""
+    whole = tmp_path_factory.mktemp("whole")
+    (expected,) = compare(whole, ["rnn"], SHORT)
+    return numbers(str(whole / "r.db")), expected.records()
+
+
+@pytest.mark.parametrize("after", [7, 95, 130, 175])  # in the first rung, the second, at the end, in a fresh seed
+def test_interrupted_comparison_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, after):
+    stored, records = uninterrupted
+    with pytest.raises(ob.Stopped):
+        compare(tmp_path, ["rnn"], SHORT, display=InterruptingDisplay(after))
+    assert numbers(str(tmp_path / "r.db")) != stored
+    (resumed,) = compare(tmp_path, ["rnn"], SHORT)
+    assert numbers(str(tmp_path / "r.db")) == stored
+    assert resumed.records() == records
+
+
+def test_search_never_reads_the_test_data(tmp_path, monkeypatch):
+    read: list[int] = []
+
+    class Watched(AddingSplit):
+        def batch(self, examples):
+            read.append(self.seed)
+            return super().batch(examples)
+
+    start = Adding.__init__
+
+    def watched(self, settings, seed, device):
+        start(self, settings, seed, device)
+        self.test.__class__, self.test.seed = Watched, seed
+
+    monkeypatch.setattr(Adding, "__init__", watched)
+    compare(tmp_path, ["rnn"], SHORT)
+    assert set(read) == {1, 2}  # the fresh seeds, and not the search's
+
+
+def test_stopping_ignores_the_test_data(tmp_path):
+    """A run stops at the first evaluation whose validation value reaches the limit."""
+    settings = SHORT | {"judged_by": "validation", "learning_rate": "1e-2", "hidden_size": "8", "evaluate_every": "2"}
+    whole = ob.run("adding", "rnn", db=str(tmp_path / "a.db"), settings=settings)
+    with open_store(str(tmp_path / "a.db")) as store:
+        rows = {
+            split: {row.iteration: row.value for row in store.metrics([whole.id], split=split, name="mse")}
+            for split in ("valid", "test")
+        }
+    first = {iteration: value for iteration, value in rows["valid"].items() if iteration}
+    lows = [at for at in first if first[at] == min(value for other, value in first.items() if other <= at)]
+    at = next(at for at in lows if at > 10)
+    assert rows["test"][at] > first[at] or min(value for i, value in rows["test"].items() if 0 < i < at) < first[at]
+    limit = {"solved_at": repr(first[at])}
+    stopped = ob.run("adding", "rnn", db=str(tmp_path / "b.db"), settings=settings | limit)
+    assert stopped.solved_at == at
+    assert whole.best_value == rows["test"][whole.best_iteration]
+    assert first[whole.best_iteration] == min(first.values())
+
+
+def test_weights_are_those_of_the_best_validation(tmp_path):
+    settings = SHORT | {"judged_by": "validation", "hidden_size": "8", "learning_rate": "1e-2"}
+    run = ob.run("adding", "rnn", db=str(tmp_path / "a.db"), settings=settings)
+    with open_store(str(tmp_path / "a.db")) as store:
+        (record,) = store.weights([run.id])
+    assert (record.kind, record.iteration) == ("best", run.best_iteration)
+
+
+def test_run_without_validation_data_is_refused(tmp_path):
+    with pytest.raises(ob.UsageError, match="judged_by=validation needs validation data, and adding has none"):
+        ob.run(
+            "adding",
+            "rnn",
+            db=str(tmp_path / "a.db"),
+            settings=SHORT | {"judged_by": "validation", "validation_size": "0"},
+        )
+    assert not (tmp_path / "a.db").exists()
+
+
+def given(*sizes: str) -> list[str]:
+    return [word for name, value in SHORT.items() for word in ("-s", f"{name}={value}")]
+
+
+def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["compare", "--tune", "8", "--models", "rnn,lstm", "-t", "adding", "--seeds", "2", "-j", "0", *given()]
+    command += ["--match-parameters", "500", "-q"]
+    assert call_here(monkeypatch, [*command, "--dry-run", "--no-profile"]) == 0
+    budget = capsys.readouterr().out
+    assert "8 trials of 40 iterations, halved twice, and 2 fresh seeds for each model" in budget
+    assert [line.split()[-3:] for line in budget.splitlines() if line.split()[:1] == ["rnn"]] == [["80", "240", "?"]]
+    assert not list(tmp_path.iterdir())
+    assert call_here(monkeypatch, command) == 0
+    shown = capsys.readouterr().out
+    assert "permutation test of the ranks" in shown
+    (again,) = [line for line in shown.splitlines() if line.startswith("again: ")]
+    assert call_here(monkeypatch, again.split()[2:]) == 0
+    assert "2 finished" in capsys.readouterr().out
+    assert call_here(monkeypatch, [*command, "--dry-run", "--no-profile"]) == 0
+    left = [
+        line.split()[-2:] for line in capsys.readouterr().out.splitlines() if line.split()[:1] in (["rnn"], ["lstm"])
+    ]
+    assert left == [["0", "0s"], ["0", "0s"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--models", "rnn", "a", "b"], "--models is for a comparison that trains"),
+        (["--tune", "8", "model=rnn"], "'model=rnn' selects stored runs"),
+        (["--tune", "8", "--status", "finished"], "--status selects stored runs"),
+        (["--tune", "7", "--models", "rnn", "-t", "adding"], "--tune 7: give an even number of at least 8"),
+        (["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "lr=1"], "learning_rate"),
+        (
+            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "learning_rate=1"],
+            "learning_rate is the same for all models",
+        ),
+        (["--tune", "8", "--models", "rnn", "-t", "addin"], "unknown task 'addin'"),
+        (
+            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "evaluate_every=2000"],
+            "evaluate_every=2000 leaves the first 25% of 4000 iterations without an evaluation",
+        ),
+        (
+            ["--tune", "8", "--models", "rnn", "-t", "adding", "--match-state", "8", "--match-parameters", "9"],
+            "both choose the hidden sizes",
+        ),
+    ],
+)
+def test_mistakes_have_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert call_here(monkeypatch, ["compare", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
