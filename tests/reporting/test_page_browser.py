@@ -569,7 +569,7 @@ def test_filters_act_only_on_pages_that_show_them(browser, page):
         "return [...document.querySelectorAll('#view-measured tbody tr[data-model]')]"
         ".filter((row) => row.offsetParent).map((row) => row.dataset.model)"
     )
-    assert set(names) == {"LSTM"}
+    assert set(names) == {"lstm"}
     follow(browser, "#overview")
     assert len(browser.find_elements("css selector", "#solves tbody tr")) >= 2
 

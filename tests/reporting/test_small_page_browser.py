@@ -120,14 +120,14 @@ def test_pages_filters_and_legends_work(browser, page):
     browser.find_element("css selector", "#view-measured button[type=reset]").click()
     wait(browser, lambda page: set(page.execute_script(names)) == {"scoRNN", "LSTM", "baseline 0.1667"})
     hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
-    next(node for node in browser.find_elements("css selector", ".legend button") if node.text == "scornn").click()
+    next(node for node in browser.find_elements("css selector", ".legend button") if node.text == "scoRNN").click()
     assert pressed(browser, "#view-measured") == {
-        "scornn": "false",
+        "scoRNN": "false",
         "LSTM": "true",
         "baseline 0.1667": "true",
     }
-    assert browser.execute_script(hidden)[:3] == ["scornn"] * 3  # the line and both edges of its band
-    assert set(browser.execute_script(hidden)) == {"scornn"}  # and the marks
+    assert browser.execute_script(hidden)[:3] == ["scoRNN"] * 3  # the line and both edges of its band
+    assert set(browser.execute_script(hidden)) == {"scoRNN"}  # and the marks
 
 
 @pytest.mark.browser
