@@ -163,7 +163,7 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
                 if (trace.name, trace.iteration) == (f"gradient_norm/{state}", 4 * epoch)
             ]
             assert np.shape(norms) == (2, 10)
-            assert_drawn(lines[f"{model} {state}, epoch {epoch}"], range(1, 11), np.median(norms, axis=0))
+            assert_drawn(lines[f"{NAMES[model]} {state}, epoch {epoch}"], range(1, 11), np.median(norms, axis=0))
 
     sizes = {"scornn": 28 + 16 + 8 + 8 + 1, "lstm": 4 * (64 + 16 + 8) + 8 + 1}  # of 8 units, with the output map
     assert counts == {model: [size] * 2 for model, size in sizes.items()}
