@@ -48,7 +48,7 @@ class FullURNNSettings(URNNSettings, MatrixSettings):
 
 class FullURNN(URNNBase):
     version = 1
-    title = "uRNN, full capacity"
+    title = "Full uRNN"
     paper = "Wisdom, Powers, Hershey, Le Roux, Atlas. Full-Capacity Unitary Recurrent Neural Networks. NIPS 2016"
     cites = "wisdom2016"
     look = "solid diamond"

@@ -45,7 +45,7 @@ class URNNBase(ComplexRNN):
 
 class URNN(URNNBase):
     version = 1
-    title = "uRNN, restricted capacity"
+    title = "Restricted uRNN"
     paper = "Arjovsky, Shah, Bengio. Unitary Evolution Recurrent Neural Networks. ICML 2016"
     cites = "arjovsky2016"
     look = "solid triangle-up"

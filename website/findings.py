@@ -31,7 +31,7 @@ STUDY, LONGER = "state-tracking", "longer-sequences"
 TASKS = {"group_word": "group", "formal_language": "language"}
 """The tasks with states, and the setting that names their machine."""
 FIGURES = {
-    "horizons": "Predicted and measured horizon",
+    "horizons": "Implied and measured horizon",
     "families": "Measured horizon by family",
     "eigenvalues": "Measured horizon and the smallest eigenvalue",
 }
@@ -55,9 +55,8 @@ def findings(found: Everything) -> dict[Path, str]:
     text = page(
         "# State tracking",
         "<!-- Written by `make readme` from results.db. -->",
-        "Which cells learn a state that each symbol changes, which of them still have it in longer sequences, and what "
-        "decides it? [Track states](state-tracking.md) describes the tasks and the probe. Every number below is "
-        "computed from the runs of `results.db`.",
+        "Which cells learn to track a state, and which keep it on longer sequences? [Track states](state-tracking.md) "
+        "describes the tasks and the probe. Every number below is computed from the runs of `results.db`.",
         *_earlier_versions(found.conditions),
         *_fits_and_keeps(studies.get(STUDY)),
         *_horizons(tracked_runs(tracked), pictures),
@@ -158,7 +157,7 @@ def _protocol(result: StoredStudy) -> str:
 
 
 def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
-    """Say how well the distinguishability ratio predicts the horizon."""
+    """Say how near the horizon implied by the distinguishability ratio is to the measured one."""
     if not runs:
         return []
     predicted = [run.horizon for run in runs if run.horizon.is_predicted]
@@ -167,15 +166,16 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     both = sum(not horizon.is_predicted_inside and not horizon.loses for horizon in fitted)
     sentences = [
         f"{len(runs)} runs have the probe `error_control`. In {len(runs) - len(predicted)} of them, the decoder reads "
-        "too few states of the training sequences. There the ratio predicts nothing, and they are left out.",
+        "too few states of the training sequences. There the ratio implies no horizon, and they are left out.",
         f"In {len(fitted)} of the other {len(predicted)} runs, it reads them at all training lengths. "
-        f"{len(loses)} of these lose the state before the longest test, and {both} keep it as the ratio predicts.",
+        f"{len(loses)} of these lose the state before the longest test, and {both} keep it, as the ratio implies. "
+        f"{counted(len(fitted) - len(loses) - both, 'run')} keep it although the ratio implies that they lose it.",
     ]
     if loses:
         ratios = [horizon.shown(horizon.predicted) / horizon.shown(horizon.measured) for horizon in loses]
         near = sum(0.5 <= ratio <= 2 for ratio in ratios)
         sentences.append(
-            f"Where a run loses it, the predicted horizon is within a factor of two of the measured one for {near} of "
+            f"Where a run loses it, the implied horizon is within a factor of two of the measured one for {near} of "
             f"{len(loses)}, and the median of their ratios is {median(ratios):.2f}."
         )
     ends: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
@@ -188,30 +188,35 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
             f"For {alike} of the {len(several)} pairs of a model and a task with several finished seeds, all seeds end "
             "alike: they do not fit, they fit and lose the state, or they keep it."
         )
+    learned = [each for each in loses if each.is_predicted_inside]
     within = [each for each in predicted if each.is_predicted_inside and isfinite(each.measured)]
-    correlation = log_correlation(within)
-    if correlation is not None:
+    if (correlation := log_correlation(learned)) is not None:
         sentences.append(
-            f"Over the {len(within)} runs with both horizons within the tests, also those in which it does not read "
-            f"the states at all training lengths, their logarithms have a correlation of {correlation:.2f}."
+            f"Over the {len(learned)} of them with both horizons within the tests, the logarithms of the two have a "
+            f"correlation of {correlation:.2f}."
+        )
+    if len(within) > len(learned) and (correlation := log_correlation(within)) is not None:
+        sentences.append(
+            f"With the runs that have no state to lose, which make agreement easy, it is {correlation:.2f} over "
+            f"{len(within)}."
         )
     return [
-        "## Predicted and measured horizons",
+        "## Implied and measured horizons",
         "A margin is the output for the true state minus the largest output for any other state. The "
         "distinguishability ratio is the spread of the margins within a state over their mean. The probe finds on the "
-        "training sequences alone up to which ratio the decoder reads the states. The predicted horizon is the "
+        "training sequences alone up to which ratio the decoder reads the states. The implied horizon is the "
         "greatest length up to which the ratio stays below this threshold. The measured horizon is the greatest "
-        "length up to which the decoder reads 90 % of the states, on a scale from chance (0) to perfect (1). An "
-        "affine step cannot contract errors between states that it keeps ([arXiv "
-        "2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Tests of a language "
+        "length up to which the decoder reads 90 % of the states, on a scale from chance (0) to perfect (1). A "
+        "linear update cannot correct errors between the states it stores ([arXiv "
+        "2605.07755](https://arxiv.org/abs/2605.07755)), so errors grow with length. Tests of a language "
         "have few strings of each length, so neighbouring lengths are measured together, and a horizon is the longest "
         "of such a range. Both horizons come from the margins of the same test sequences: where they agree, the "
         "threshold of the training sequences carries over to longer ones. The ratio does not forecast the horizon "
         "from the training sequences alone.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
-        "Each cell has the predicted and the measured horizon, each of the median seed. *beyond*: the horizon lies "
-        "beyond the longest test; *none*: the ratio predicts none. Parentheses: the model does not fit the lengths of "
+        "Each cell has the implied and the measured horizon, each of the median seed. *beyond*: the horizon lies "
+        "beyond the longest test; *none*: the ratio implies none. Parentheses: the model does not fit the lengths of "
         "training.",
         _horizon_table(runs),
         fenced("orthobench run group_word gru -s group=S3 -s probes=error_control"),

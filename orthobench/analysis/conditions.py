@@ -23,7 +23,7 @@ from orthobench.analysis.logged import (
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
-from orthobench.papers import Experiment, Printed, experiments
+from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
 from orthobench.store.columns import Integers, metric_columns, trace_columns
@@ -165,7 +165,8 @@ class VariantData(Variant):
     @property
     def solved_at(self) -> float | None:
         """The value that solves the task; None for a graded task, or without a baseline or a perfect value."""
-        baseline, perfect = self.run.baselines.get(self.run.metric), self.run.main_metric.perfect
+        baseline: float | None = self.run.baselines.get(self.run.metric)
+        perfect = self.run.main_metric.perfect
         if self.run.task in GRADED or baseline is None or perfect is None:
             return None
         return baseline + SOLVED * (perfect - baseline)
@@ -207,8 +208,9 @@ class Condition:
 
     @property
     def title(self) -> str:
-        length = self.settings.get("sequence_length")
-        return f"{self.task}, T = {length}" if length else self.task
+        """The task and its length for people, such as "adding, T = 200"."""
+        length, task = self.settings.get("sequence_length"), PRINTED_TASKS.get(self.task, self.task)
+        return f"{task}, T = {length}" if length else task
 
     def metric_named(self, name: str) -> Metric:
         """Return the metric with this name, or the main one if the name is empty or the runs do not declare it."""

@@ -194,6 +194,10 @@ class TableRow:
     cells: Mapping[str, Cell]
     notes: tuple[str, ...]
 
+    @property
+    def is_measured(self) -> bool:
+        return any(cell.measured is not None for cell in self.cells.values())
+
 
 @dataclass(frozen=True)
 class PaperTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from orthobench.api.results import Results
 from orthobench.options.arguments import ComparedValue, ReportFormat, is_image, location
 from orthobench.options.checked import checked
 from orthobench.reporting import Scope, write_report
+from orthobench.reporting.page.names import NO_LABELS
 from orthobench.settings.assignments import read_conditions
 from orthobench.spec.index import index
 from orthobench.system.location import Place
@@ -38,6 +39,7 @@ def report(
     commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
+    labels: Mapping[str, str] = NO_LABELS,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path: ...
@@ -55,6 +57,7 @@ def report(
     commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
+    labels: Mapping[str, str] = NO_LABELS,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str: ...
@@ -72,6 +75,7 @@ def report(
     commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
+    labels: Mapping[str, str] = NO_LABELS,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str:
@@ -90,6 +94,7 @@ def report(
         columns: the columns of the tables of tasks: "model", "parameters", "seeds", "diverged", "solved", "median",
             "end", "final", "best", "seconds_per_epoch", "backends", "tags", a metric, or a setting.
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".
+        labels: names of models in place of their titles, such as {"cell.py:MyCell": "Ours"}.
         where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
         conditions: further conditions by name, such as `task="adding"`.
 
@@ -97,10 +102,10 @@ def report(
         The absolute path of the file, the paths of the figures, or the tables as text.
 
     Raises:
-        UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, or a file
-            cannot be written.
+        UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, a
+            label does not fit, or a file cannot be written.
     """
-    scope = Scope(read_conditions(where, **conditions), paper, table, figure)
+    scope = Scope(read_conditions(where, **conditions), paper, table, figure, dict(labels))
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         written = write_report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -58,6 +59,14 @@ def command(
     bold_best: Annotated[
         bool, typer.Option("--bold-best", help="In LaTeX and Markdown: print the best value of each metric in bold.")
     ] = False,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="MODEL=LABEL",
+            help="Name a model on the page, in tables and in figures, as in cell.py:MyCell=Ours; may be repeated.",
+        ),
+    ] = None,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -91,9 +100,29 @@ def command(
         commentary=commentary,
         columns=split_names(columns, "--columns model,end") if columns else (),
         bold_best=bold_best,
+        labels=_read_labels(label or ()),
         where=filters.texts(),
     )
     if isinstance(written, str):
         print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
         typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))
+
+
+def _read_labels(assignments: Sequence[str]) -> dict[str, str]:
+    """Return the labels in texts such as "cell.py:MyCell=Ours", by the model.
+
+    Raises:
+        UsageError: a text has no model or no label, or a model has two labels.
+    """
+    from orthobench.errors import UsageError
+
+    labels: dict[str, str] = {}
+    for text in assignments:
+        model, _, label = (part.strip() for part in text.partition("="))
+        model = Path(model).name if ".py:" in model else model  # the name of a layer has no folder
+        if not model or not label:
+            raise UsageError(f"the label '{text}' should be a model and its label, such as 'cell.py:MyCell=Ours'")
+        if labels.setdefault(model, label) != label:
+            raise UsageError(f"{model} has two labels, '{labels[model]}' and '{label}': give one")
+    return labels

@@ -24,8 +24,12 @@ PRINTED_TASKS = {
     "cifar10": "CIFAR-10",
     "fitzhugh_nagumo": "FitzHugh-Nagumo",
     "ptb": "Penn Treebank",
+    "group_word": "group words",
+    "formal_language": "formal language",
+    "xor_stream": "XOR stream",
+    "mqar": "MQAR",
 }
-"""The names of tasks in the papers."""
+"""The names of tasks in the papers, where they are not the stored ones."""
 
 
 Selection = Literal["curve", "last", "final", "early_stopped", "best_test", "best_valid"]
@@ -79,6 +83,14 @@ class Aggregation(PaperRecord):
         return over if seeds is None else "one seed" if seeds == 1 else f"{over} of {seeds}"
 
 
+class Level(PaperRecord):
+    """A level that the text of a paper states for a curve over time steps."""
+
+    x: float = Field(description="the time step")
+    y: float
+    trained: bool = Field(False, description="whether it is of the model after training, and not before")
+
+
 class Printed(PaperRecord):
     """A published result: a value in the metric's unit (accuracies as fractions), a curve, or an outcome in words.
 
@@ -94,6 +106,7 @@ class Printed(PaperRecord):
     curve: list[tuple[float, float]] = Field(
         [], description="points (x, value) of a printed curve; x in epochs or iterations as its figure has them"
     )
+    levels: list[Level] = Field([], description="levels that the text states for a figure's curve")
     lost: bool = False
     quoted: bool = Field(False, description="quoted from another paper")
     artifact: str = Field("", description="its table or figure, if not its experiment's")
@@ -153,6 +166,7 @@ class Artifact(PaperRecord):
     study: str = ""
     panel: str = Field("", description="a word in the names of the study's drawings that belong to it; none: all")
     x: Literal["epoch", "iteration"] = Field("epoch", description="the printed axis of learning curves")
+    stacked: bool = Field(False, description="whether the figure's panels stand below each other")
     metric: str = Field("", description="the metric of learning curves; none: the task's main one")
     split: Literal["train", "valid", "test"] = Field("test", description="of that metric")
     rows: list[str] = Field([], description="the labels of a table's rows in the printed order; none: the experiments'")

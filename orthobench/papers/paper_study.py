@@ -62,8 +62,8 @@ class StudyRuns(PaperRecord):
 class Study(PaperRecord):
     """A study: trained runs, a computation, or a benchmark.
 
-    `finding` says what the figure of the paper shows. `assumptions` say what the paper leaves open and which choices
-    were taken here.
+    `finding` says what the figure of the paper shows, or the background of a study of this project. `assumptions` say
+    what the paper leaves open and which choices were taken here.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Study(PaperRecord):
         "trajectories",
         "times",
     ]
+    is_own: bool = Field(False, description="whether the question is of this project, and `finding` its background")
     has_page: bool = Field(False, description="whether the report shows it on a page of its own")
     claims: list[dict[str, Any]] = Field([], description="statements of this project about the runs, not of the paper")
     run: list[StudyRuns] = []

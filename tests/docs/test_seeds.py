@@ -22,7 +22,7 @@ def test_table_of_seeds_is_computed():
 
 def test_seeds_of_two_models_are_the_same_everywhere():
     few = WORDS[deciding_seeds(1)]
-    assert f"With one seed each, nothing tells the two models apart; with {few}, a" in (ROOT / "README.md").read_text()
+    assert f"One seed each is too little to rank the two models; with {few}, a" in (ROOT / "README.md").read_text()
     start = (ROOT / "docs" / "start.md").read_text("utf-8")
     assert f"needs {few} seeds of each model for\nthat (`--seeds {deciding_seeds(1)}`)" in start
     pairs = WORDS[deciding_seeds(1, paired=True)]

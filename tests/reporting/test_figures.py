@@ -35,7 +35,7 @@ from orthobench.reporting.figures.figures import (
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import compose, same_everywhere
-from orthobench.reporting.figures.styles import PALETTE, Style, Styles
+from orthobench.reporting.figures.styles import GREY, PALETTE, Style, Styles
 from orthobench.reporting.page.captions import caption
 from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.reporting.page.run_records import points_for, run_details
@@ -479,3 +479,24 @@ def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock
     view = database.view(paper(lstm))
     (cell,) = (cell for part in view.artifacts if part.table for cell in part.table.cells)
     assert (cell.measured.value if known else cell.reason) == (1.0 if known else UNTIMED)
+
+
+def test_runs_on_fewer_sequences_are_drawn_thin_and_grey_with_the_reason(database):
+    """Of the same number of iterations: a run that stops earlier, or has another rate, is another experiment."""
+    printed = [Printed(metric="mse", outcome="falls")]
+    rnn = experiment("rnn", "curve", printed, artifact="figure 2")
+    lstm = experiment("lstm", "curve", printed, artifact="figure 2")
+    more = {"task_settings": {**lstm.task_settings, "train_size": 400}, "training": {**lstm.training, "epochs": 1}}
+    for number, settings in enumerate(({"epochs": 4}, {"epochs": 4, "learning_rate": 0.5}, {"epochs": 2})):
+        database.run(lstm, number, test=FALLS, train_size=100, **settings)
+    database.run(rnn, 0, test=FALLS)
+    artifacts = [{"name": "figure 2", "shows": "learning_curves", "x": "iteration"}]
+    (part,) = database.view(paper(rnn, lstm.model_copy(update=more), artifacts=artifacts)).artifacts
+    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    near = [trace for trace in figure.data if (trace.get("meta") or {}).get("near_miss")]
+    assert [(trace["name"], trace["line"]["width"], trace["line"]["color"]) for trace in near] == [
+        ("lstm, n = 8, other data", 1, GREY)
+    ]
+    assert "not counted: lstm, n = 8 with 100 instead of 400 training sequences." in words
+    assert words.index("Not measured: lstm, n = 8.") < words.index("Thin and grey")
+    assert part.coverage == (1, 2)

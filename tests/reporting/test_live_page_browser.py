@@ -68,8 +68,8 @@ def test_new_epoch_appears_without_a_reload(browser, server, database):
     figure = "#view-measured .plot[data-figure=curves]"
     assert wait(browser, LAST, figure) == 10
     training = browser.find_element("id", "training")
-    assert "lstm on adding, seed 0" in training.text
-    assert "0 ended, 1 training, 1 to come" in training.text
+    assert "LSTM on adding, seed 0" in training.text
+    assert "0 of 2 runs done · 1 training" in training.text
     assert "[2/2] rnn seed 0 on adding" in training.find_element("css selector", "ol").get_attribute("textContent")
     assert wait(browser, "return document.querySelector('#view-measured form')").is_displayed()
     browser.execute_script("document.querySelector('#view-measured .legend button').click()")

@@ -103,6 +103,9 @@ def assert_drawn(line: dict, x, y) -> None:
     np.testing.assert_allclose(numbers(line["y"]), y, rtol=5e-5)
 
 
+NAMES = {"scornn": "scoRNN", "lstm": "LSTM"}
+
+
 def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         runs = {model: [run.id for run in store.runs(task="adding", model=model)] for model in ("scornn", "lstm")}
@@ -131,26 +134,26 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     curves = [line for line in figures["curves"]["data"] if "text" not in line]  # without the marks of ends
     for model in ("scornn", "lstm"):
         own = [line for line in curves if line.get("meta", {}).get("model") == model]
-        assert_band(own, model, "test", "mse", model)
+        assert_band(own, model, "test", "mse", NAMES[model])
     (baseline,) = curves[6:]
     assert (baseline["name"], baseline["line"]["dash"]) == ("baseline 0.1667", "dash")
     assert_drawn(baseline, [0, 3], [1 / 6, 1 / 6])
 
     lines = [line for line in figures["orthogonality"]["data"] if "text" not in line]
     assert len(lines) == 3  # the LSTM's matrices are inside its gates
-    assert_band(lines, "scornn", "probe", "orthogonality/W", "scornn")
+    assert_band(lines, "scornn", "probe", "orthogonality/W", "scoRNN")
     lines = [line for line in figures["orthogonality_jacobian"]["data"] if "text" not in line]
     for model in ("scornn", "lstm"):
         own = [line for line in lines if line["meta"]["model"] == model]
-        assert_band(own, model, "probe", "orthogonality_jacobian/J", model)
+        assert_band(own, model, "probe", "orthogonality_jacobian/J", NAMES[model])
     lines = [line for line in figures["orthogonality_inside"]["data"] if "text" not in line]
     for number, gate in enumerate(("W_f", "W_g", "W_i", "W_o")):
         own = lines[3 * number : 3 * number + 3]
-        assert_band(own, "lstm", "probe", f"orthogonality_inside/{gate}", f"lstm {gate}")
+        assert_band(own, "lstm", "probe", f"orthogonality_inside/{gate}", f"LSTM {gate}")
 
     lines = {line["name"]: line for line in figures["gradients"]["data"] if "name" in line}
     states = [("scornn", "h"), ("lstm", "c"), ("lstm", "h")]
-    assert lines.keys() == {f"{model} {state}, epoch {epoch}" for model, state in states for epoch in (0, 3)}
+    assert lines.keys() == {f"{NAMES[model]} {state}, epoch {epoch}" for model, state in states for epoch in (0, 3)}
     for model, state in states:
         for epoch in (0, 3):
             norms = [
@@ -160,7 +163,7 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
                 if (trace.name, trace.iteration) == (f"gradient_norm/{state}", 4 * epoch)
             ]
             assert np.shape(norms) == (2, 10)
-            assert_drawn(lines[f"{model} {state}, epoch {epoch}"], range(1, 11), np.median(norms, axis=0))
+            assert_drawn(lines[f"{NAMES[model]} {state}, epoch {epoch}"], range(1, 11), np.median(norms, axis=0))
 
     sizes = {"scornn": 28 + 16 + 8 + 8 + 1, "lstm": 4 * (64 + 16 + 8) + 8 + 1}  # of 8 units, with the output map
     assert counts == {model: [size] * 2 for model, size in sizes.items()}

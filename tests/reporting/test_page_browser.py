@@ -109,8 +109,8 @@ def test_page_sets_its_title_and_focus(browser, page, keys):
     follow(browser, "#runs")
     assert browser.title == "Runs – orthobench"
     follow(browser, f"#run-{keys['good']}")
-    assert browser.title == "lstm on adding, seed 0: mse 0.01012 – orthobench"
-    assert browser.switch_to.active_element.text == "lstm on adding, seed 0: mse 0.01012"
+    assert browser.title == "LSTM on adding, seed 0: mse 0.01012 – orthobench"
+    assert browser.switch_to.active_element.text == "LSTM on adding, seed 0: mse 0.01012"
     assert keys["good"] in browser.find_element("css selector", "#view-run h2 + p").text
 
 
@@ -284,7 +284,7 @@ def test_ticked_runs_are_compared(browser, page, keys):
     wait(browser, "return document.querySelector('#view-compare .plot').drawn")
     lines = "return document.querySelector('#view-compare .plot').data.map((trace) => trace.name)"
     names = browser.execute_script(lines)
-    assert [name.split(",")[0] for name in names] == ["lstm", "rnn", "baseline 0.1667"]
+    assert [name.split(",")[0] for name in names] == ["LSTM", "RNN", "baseline 0.1667"]
     assert problems(browser) == []
 
 

@@ -141,7 +141,7 @@ def test_pages_filters_and_legends_work(browser, page):
     choose(browser, "model", "lstm")
     choose(browser, "seed", "1")
     (row,) = rows_of_runs(browser)
-    assert row.find_element("css selector", "th a").text.startswith("lstm")
+    assert row.find_element("css selector", "th a").text.startswith("LSTM")
     assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
 
     go(browser, "Tasks")
@@ -149,18 +149,18 @@ def test_pages_filters_and_legends_work(browser, page):
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
     names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
-    wait(browser, lambda page: page.execute_script(names) == ["lstm", "baseline 0.1667"])
+    wait(browser, lambda page: page.execute_script(names) == ["LSTM", "baseline 0.1667"])
     browser.find_element("css selector", "#view-measured button[type=reset]").click()
-    wait(browser, lambda page: set(page.execute_script(names)) == {"scornn", "lstm", "baseline 0.1667"})
+    wait(browser, lambda page: set(page.execute_script(names)) == {"scoRNN", "LSTM", "baseline 0.1667"})
     hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
-    next(node for node in browser.find_elements("css selector", ".legend button") if node.text == "scornn").click()
+    next(node for node in browser.find_elements("css selector", ".legend button") if node.text == "scoRNN").click()
     assert pressed(browser, "#view-measured") == {
-        "scornn": "false",
-        "lstm": "true",
+        "scoRNN": "false",
+        "LSTM": "true",
         "baseline 0.1667": "true",
     }
-    assert browser.execute_script(hidden)[:3] == ["scornn"] * 3  # the line and both edges of its band
-    assert set(browser.execute_script(hidden)) == {"scornn"}  # and the marks
+    assert browser.execute_script(hidden)[:3] == ["scoRNN"] * 3  # the line and both edges of its band
+    assert set(browser.execute_script(hidden)) == {"scoRNN"}  # and the marks
 
 
 @pytest.mark.browser
@@ -266,10 +266,10 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     go(browser, "Tasks")
     choose(browser, "tag", HOSTILE[:60] + "'\"")
     (row,) = visible(browser, "#view-measured details tbody tr")
-    assert "lstm" in row.text
+    assert "LSTM" in row.text
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
-    assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
+    assert set(pressed(browser, "#view-measured")) == {"LSTM", "baseline 0.1667"}
     choose(browser, "tag", "both")
     assert len(visible(browser, "#view-measured details tbody tr")) == 2
     key = next(run["key"] for run in table_of_runs(page) if run["model"] == "lstm")

@@ -12,13 +12,13 @@ import pytest
 from support.claims import has_held
 from support.databases import experiment
 
-from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, undecided
+from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, read_claims, undecided
 from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.page import html
-from orthobench.reporting.page.pages import distinguishing_settings, view_paper
+from orthobench.reporting.page.pages import StudyClaims, distinguishing_settings, view_paper
 from orthobench.reporting.page.studies import StoredStudy, find_result
 from orthobench.reporting.page.verdict_sheet import square
 from orthobench.store import Benchmark, TraceRow, open_store
@@ -206,8 +206,8 @@ def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench,
     with open_store("results.db") as store:
         conditions = collect(store)
     assert [distinguishing_settings(condition, conditions) for condition in conditions] == [
-        "test_size 20",
-        "test_size 30",
+        "20 test sequences",
+        "30 test sequences",
     ]
     assert distinguishing_settings(conditions[0], conditions[:1]) == ""
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
@@ -221,10 +221,26 @@ def test_study_lists_every_claim_that_its_headline_counts():
     results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3), "half"), undecided(claims[1], "needs runs")]
     section = SimpleNamespace(study=study, remark="", figures={}, tables=[], panels=False)
     template = html._environment().get_template("study.html.j2")
-    text = template.render(section=section, study_claims={study.name: results}, count_claims=count_claims)
-    assert "0 of 1 checked claims held; 1 depends on the seed; 1 is not decided." in text
+    text = template.render(
+        section=section, study_claims={study.name: StudyClaims(results, [])}, count_claims=count_claims
+    )
+    assert "0 of 1 claims of the paper held; 1 depends on the seed; 1 is not decided." in text
     assert "it falls" in text
     assert "it ends" in text
+
+
+def test_study_keeps_own_statements_apart_from_the_paper():
+    """Readers take "the paper says" and a count of held claims for one another's."""
+    study = find_study("state-tracking")
+    (claim, *_) = read_claims(study)
+    claims = StudyClaims([], [ClaimResult(claim, Share(1.0, 3, "seed", 3), "beyond the longest test")])
+    section = SimpleNamespace(study=study, remark="", figures={}, tables=[], panels=False)
+    template = html._environment().get_template("study.html.j2")
+    text = template.render(section=section, study_claims={study.name: claims}, count_claims=count_claims)
+    assert "<strong>Our statements:</strong> 1 of 1 statements of our own held." in text
+    assert "<strong>Background:</strong>" in text
+    assert "The paper says" not in text
+    assert "claims of the paper" not in text
 
 
 def test_runs_of_a_study_without_a_record_are_not_called_unmeasured(database):

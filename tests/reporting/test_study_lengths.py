@@ -12,7 +12,7 @@ from support.length_variants import variant
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
-from orthobench.reporting.page.studies import find_result, with_printed_names
+from orthobench.reporting.page.studies import find_result
 from orthobench.reporting.tables.study_lengths import held_length, length_tables
 from orthobench.store import Status, open_store
 
@@ -131,9 +131,7 @@ def database(tmp_path_factory):
 def test_tables_match_the_runs(database):
     with open_store(str(database / "runs.db")) as store:
         result = find_result(store, find_study("state-tracking"))
-        lengths, scores = length_tables(
-            [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
-        )
+        lengths, scores = length_tables(result.conditions)
         finals: dict[tuple[str, str], list[float]] = {}
         for run in store.runs():
             figure = "parity" if run.task == "formal_language" else "S3"

@@ -85,7 +85,7 @@ def test_caption_says_in_which_order_the_tasks_of_a_family_are():
 
 
 def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():
-    """With a threshold of 0 the predicted horizon is where the ratio leaves 0."""
+    """With a threshold of 0 the implied horizon is where the ratio leaves 0."""
     figures = drawn(variant("lru", (64.0, 60.0)), variant("scornn", (1.0, 20.0), threshold=0.0))
     words, figure = figures["horizons"]
     assert points(figure) == [("linear", "circle", 64, 60)]

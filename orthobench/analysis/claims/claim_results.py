@@ -65,7 +65,7 @@ class ClaimResult:
     def uncounted(self) -> str:
         """The reason why headlines do not count the claim; empty if they do."""
         if self.claim.cannot_fail:
-            return "cannot fail: deliberately broken models pass it too"
+            return "even an untrained or deliberately broken model passes"
         if self.same_as:
             return f"the same runs decide it in {self.same_as}"
         if self.claim.is_computed:
@@ -114,7 +114,7 @@ class ClaimCounts:
             repeat = "repeats" if self.repeated == 1 else "repeat"
             parts.append(f"{self.repeated} {repeat} another paper's on the same runs")
         if self.cannot_fail:
-            parts.append(f"{self.cannot_fail} cannot fail")
+            parts.append(f"{self.cannot_fail} {'holds' if self.cannot_fail == 1 else 'hold'} even for broken models")
         return "; ".join(parts)
 
 

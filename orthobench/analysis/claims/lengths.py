@@ -105,7 +105,7 @@ class Tracks(ModelClaim):
 
 
 class PredictsHorizon(ModelClaim):
-    """For a run that fits the training lengths, the predicted horizon is near the measured one."""
+    """For a run that fits the training lengths, the horizon implied by the ratio is near the measured one."""
 
     check: Literal["predicts_horizon"] = "predicts_horizon"
     factor: float = Field(2.0, gt=1, description="the largest ratio of the two horizons")
@@ -119,7 +119,7 @@ class PredictsHorizon(ModelClaim):
         found = horizons(variant)
         ratios = [each.shown(each.predicted) / each.shown(each.measured) for each in found]
         near = [1 / self.factor <= ratio <= self.factor for ratio in ratios]
-        text = f"predicted horizon {_range(ratios)} times the measured one, limit a factor of {self.factor:g}"
+        text = f"implied horizon {_range(ratios)} times the measured one, limit a factor of {self.factor:g}"
         return share_of_seeds(each.fits and is_near for each, is_near in zip(found, near, strict=True)), text
 
 

@@ -35,10 +35,7 @@ Drawn = dict[str, tuple[str, Figure]]
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
 """Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as those of a step."""
-TOTAL_DERIVATIVE = (
-    "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
-    "later steps."
-)
+TOTAL_DERIVATIVE = "By an LSTM's c at step t, it is the total derivative, with all paths through h."
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 FOCUS = "The axis shows the best value to the first quartile of the course, or to the baseline if that is nearer."
 """What the y axis of learning curves shows, in words."""
@@ -197,7 +194,8 @@ def _without_outliers(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if len(values) < FEWEST_FENCED:
         return values
     first, third = np.quantile(values, [0.25, 0.75])
-    return values[values <= third + FENCE * (third - first)]
+    usual: NDArray[np.float64] = values[values <= third + FENCE * (third - first)]
+    return usual
 
 
 def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: str = STEP) -> Figure | None:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from orthobench.analysis.conditions import Condition
+from orthobench.analysis.curves import curve_over_seeds
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
-from orthobench.papers import Experiment
+from orthobench.papers import Artifact, Experiment
 from orthobench.reporting.figures import figures
-from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
+from orthobench.reporting.figures.drawing import (
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
+    add_curve,
+    is_edge,
+    is_published,
+)
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
-from orthobench.reporting.figures.styles import GREY, Styles
+from orthobench.reporting.figures.styles import GREY, Style, Styles
 from orthobench.reporting.page.captions import capitalized, caption
-from orthobench.reporting.page.pages import ArtifactView
+from orthobench.reporting.page.pages import ArtifactView, NearMiss
+
+STATED_WORDS = "Crossed circles: levels that the paper's text states."
+NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")
+"""The dashes of near misses in one panel; "dash" is the baseline's."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +42,13 @@ class PrintedPanel:
     printed: list[Experiment]
     missing: list[Experiment]
     command: str
+    near_misses: list[NearMiss]
 
     @property
     def missing_names(self) -> str:
-        """The labels of the curves that are not measured, as text."""
-        return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
+        """The labels of the curves that are not measured, as text; those with runs are drawn, finished or not."""
+        drawn = {variant.label for panel in self.conditions for variant in panel.variants}
+        return ", ".join(dict.fromkeys(each.label for each in self.missing if each.label not in drawn))
 
 
 def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
@@ -48,7 +62,8 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
         missing = [experiment for experiment in experiments if experiment.identity in identities]
         command = fill_command(part.artifact, missing, part.printed)
         conditions = [panel for panel in part.panels if _holds(experiments, panel)]
-        result.append(PrintedPanel(title, conditions, experiments, missing, command))
+        near = [each for each in part.near_misses if each.experiment in experiments]
+        result.append(PrintedPanel(title, conditions, experiments, missing, command, near))
     return result
 
 
@@ -56,9 +71,9 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
     artifact = part.artifact
     name = f"{capitalized(artifact.name)}, {panel_title(part, panel)}"
-    if artifact.shows == "gradient_norms":
-        return _gradient_norms(name, panel, styles)
     printed = _printed_panel(part, panel)
+    if artifact.shows == "gradient_norms":
+        return _gradient_norms(name, panel, styles, printed.printed if printed else [])
     missing = f" Not measured: {printed.missing_names}." if printed and printed.missing_names else ""
     if artifact.shows == "over_length":
         drawn = over_length(panel, styles)
@@ -73,12 +88,36 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
         if not any("model" in trace.get("meta", {}) for trace in figure.data):
             figure = None
-        elif any(map(is_published, figure.data)):
-            missing = f" {PUBLISHED_WORDS}{missing}"
+        else:
+            if any(map(is_published, figure.data)):
+                missing = f" {PUBLISHED_WORDS}{missing}"
+            if printed:
+                missing += _add_near_misses(figure, part.artifact, printed.near_misses)
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
     return {"paper": (words + missing, figure)}
+
+
+def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[NearMiss]) -> str:
+    """Add the medians of near misses as thin grey lines, and return the sentences of the caption on them."""
+    reasons: dict[str, list[str]] = {}
+    for number, near in enumerate(near_misses):
+        variant, label = near.variant, f"{near.experiment.label}, other data"
+        metric = artifact.metric or variant.run.metric
+        curve = curve_over_seeds(variant.series(artifact.split, metric), variant.finished)
+        before = len(figure.data)
+        epochs = near.experiment.settings.get("epochs") or 1
+        # The paper's epochs, because one of fewer sequences is shorter.
+        scale = epochs / variant.run.total_iterations if artifact.x == "epoch" else 1
+        add_curve(figure, curve, curve.x * scale, label, Style(GREY, NEAR_MISS_DASHES[number % 4]), plain=True)
+        figure.data[before:] = [trace for trace in figure.data[before:] if not is_edge(trace)]
+        for trace in figure.data[before:]:
+            owner = {"model": variant.run.model, "tags": variant.tags}
+            trace["meta"] = {"label": label, "near_miss": True, **owner, **(trace.get("meta") or {})}
+        if len(figure.data) > before:
+            reasons.setdefault(near.reason, []).append(near.experiment.label)
+    return "".join(f" Thin and grey, and not counted: {', '.join(own)} with {why}." for why, own in reasons.items())
 
 
 def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str, float]:
@@ -123,8 +162,10 @@ def _make_logarithmic(figure: Figure) -> None:
     figure.update_yaxes(type="log", rangemode="normal")
 
 
-def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
+def _gradient_norms(name: str, panel: Condition, styles: Styles, printed: Sequence[Experiment]) -> Drawn:
     """Return the paper's two panels: dL/dh_t at the beginning of training and after training.
+
+    Marks are the levels that the paper's text states.
 
     They show the norm of a sample's gradient if the runs have it, because the published levels are closer to it.
     """
@@ -138,8 +179,29 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
             after = f"after {max(ends)} training iterations" if ends else "after training"
             moment = after if last else "at the beginning of training"
             what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
-            drawn[moment] = (f"{caption(what, panel)} {figures.UNDERFLOW}", figure)
+            stated = f" {STATED_WORDS}" if _add_levels(figure, panel, styles, printed, last) else ""
+            drawn[moment] = (f"{caption(what, panel)}{stated} {figures.UNDERFLOW}", figure)
     return drawn
+
+
+def _add_levels(figure: Figure, panel: Condition, styles: Styles, printed: Sequence[Experiment], trained: bool) -> bool:
+    """Mark the levels that the text states for the drawn variants, and return whether there are any."""
+    by_label = {variant.label: variant for variant in panel.variants}
+    found = False
+    for experiment in printed:
+        levels = [level for each in experiment.printed for level in each.levels if level.trained == trained]
+        variant = by_label.get(experiment.label)
+        if levels and variant:
+            found, name = True, f"{experiment.label}, published"
+            figure.add_scatter(
+                x=[level.x for level in levels],
+                y=[level.y for level in levels],
+                mode="markers",
+                name=html.escape(name),
+                meta={"published": True, "label": name},
+                marker={"symbol": PUBLISHED_SYMBOL, "size": 10, "color": styles.of(panel, variant).color},
+            )
+    return found
 
 
 def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:

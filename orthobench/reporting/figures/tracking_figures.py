@@ -1,4 +1,4 @@
-"""Draw how far models track states: the predicted against the measured horizon, by family, and by eigenvalue."""
+"""Draw how far models track states: the implied against the measured horizon, by family, and by eigenvalue."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from orthobench.reporting.page.matrix import families_of_models
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
-FILLED = (
-    "Filled: runs whose states are read at all training lengths; open: runs whose states are not, and which have none "
-    "to lose."
-)
+FILLED = "Filled: the run learned the task at all training lengths. Open: it did not, and has no state to lose."
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def lowest_eigenvalue(variant: VariantData, run: int) -> float | None:
 
 
 def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
-    figure = _scatter(runs, "predicted horizon", lambda run: run.drawn(run.horizon.predicted), colors)
+    figure = _scatter(runs, "horizon implied by the ratio", lambda run: run.drawn(run.horizon.predicted), colors)
     figure.update_xaxes(type="log")
     ends = [1.0, BEYOND * max(run.horizon.longest for run in runs)]
     figure.add_scatter(
@@ -102,9 +99,9 @@ def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
 def _predicted_words(runs: Sequence[Tracked]) -> str:
     inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
     words = (
-        "Predicted horizon, where the distinguishability ratio crosses the decoder's threshold, against the measured "
-        "one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect (1): one "
-        "point for each run. "
+        "Horizon implied by the distinguishability ratio, where it crosses the decoder's threshold, against the "
+        "measured one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect "
+        "(1): one point for each run. Both come from the margins of the same test sequences, so this is no forecast. "
         f"Outermost points: beyond the longest test. {FILLED}"
     )
     silent = sum(not run.horizon.is_predicted for run in runs)

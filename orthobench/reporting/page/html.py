@@ -60,7 +60,7 @@ from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.search_data import search_record
 from orthobench.reporting.page.studies import Section, StoredStudy, draw, figures_of, find_result
 from orthobench.reporting.page.views import load_views
-from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
+from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, open_hours, printed_numbers
 from orthobench.reporting.tables.reproduction import where_it_was_run
 from orthobench.spec.index import index
 from orthobench.store import Status, Store
@@ -252,6 +252,7 @@ def _render(
             surroundings=where_it_was_run(conditions),
             printed_numbers=printed and numbers_sheet(printed),
             about_printed_numbers=explanation(printed),
+            open_hours=open_hours(views, conditions, index()["specs"]),
             searches=searches,
             gated=gated,
             regressions=regressions,

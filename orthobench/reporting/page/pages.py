@@ -28,13 +28,37 @@ from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 
+DATA_SIZES = {"train_size": "training", "test_size": "test", "validation_size": "validation"}
+"""The settings that are numbers of sequences, with the split in words."""
+IMAGES = ("mnist", "cifar10")
+"""The tasks whose sequences are images."""
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """The runs that differ from an experiment without runs in nothing but their numbers of sequences."""
+
+    experiment: Experiment
+    variant: VariantData
+
+    @property
+    def reason(self) -> str:
+        """What differs, as in "20,000 instead of 100,000 training sequences"."""
+        differences = self.experiment.differences(merged_settings(self.variant.run.spec))
+        return " and ".join(
+            f"{own:,} instead of {printed:,} {DATA_SIZES[name]} sequences"
+            for name, (own, printed) in differences.items()
+            if name in DATA_SIZES
+        )
+
 
 @dataclass(frozen=True)
 class ArtifactView:
     """A table, or a figure's panels, with the results of its claims.
 
-    `study` shows it, alone or in addition to its experiments; `study_result` is that study's data, if any. Without a
-    record of the study, `loose_runs` is the number of finished runs with its settings.
+    `near_misses` are drawn in curves and count nowhere. `study` shows it, alone or in addition to its experiments;
+    `study_result` is that study's data, if any. Without a record of the study, `loose_runs` is the number of finished
+    runs with its settings.
     """
 
     artifact: Artifact
@@ -47,6 +71,7 @@ class ArtifactView:
     study: Study | None = None
     study_result: StoredStudy | None = None
     loose_runs: int = 0
+    near_misses: Sequence[NearMiss] = ()
 
     @property
     def is_study(self) -> bool:
@@ -250,9 +275,36 @@ def view_paper(
                 study,
                 study_result,
                 _loose_runs(study, conditions) if study and study_result is None else 0,
+                _near_misses(missing, conditions) if artifact.shows == "learning_curves" else [],
             )
         )
     return PaperView(paper, views)
+
+
+def _near_misses(missing: Sequence[Experiment], conditions: Sequence[Condition]) -> list[NearMiss]:
+    """Return for each experiment the runs that train as long on other numbers of sequences, those of most seeds."""
+    near = []
+    for experiment in missing:
+        own = [
+            variant
+            for condition in conditions
+            for variant in condition.variants
+            if (condition.task, variant.run.model) == (experiment.task, experiment.model)
+            and variant.finished
+            and _trains_as_long(experiment, merged_settings(variant.run.spec))
+        ]
+        if own:
+            near.append(NearMiss(experiment, max(own, key=lambda variant: len(variant.finished))))
+    return near
+
+
+def _trains_as_long(experiment: Experiment, settings: Mapping[str, Any]) -> bool:
+    """Return whether settings differ in numbers of sequences alone, and in epochs so that training is as long."""
+    differing = experiment.differences(settings).keys()
+    printed = {**settings, **experiment.settings}
+    seen, seen_printed = ([each.get(name) or 0 for name in ("train_size", "epochs")] for each in (settings, printed))
+    is_data = bool(differing & DATA_SIZES.keys()) and differing <= {*DATA_SIZES, "epochs"}
+    return is_data and math.prod(seen) == math.prod(seen_printed)
 
 
 def _loose_runs(study: Study, conditions: Sequence[Condition]) -> int:
@@ -289,30 +341,40 @@ def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimRe
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
-def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> list[ClaimResult]:
+@dataclass(frozen=True)
+class StudyClaims:
+    """The checked claims of a study: those of the paper about its figures, and those of this project about the runs."""
+
+    paper: list[ClaimResult]
+    own: list[ClaimResult]
+
+
+def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> StudyClaims:
     """Return the claims of the figures that a study shows, from the papers' views or checked on the study alone.
 
-    The claims of this project about the study follow. They are checked on the runs that have finished.
+    The claims of this project are checked on the runs that have finished.
     """
     parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
     variants = [variant for _, condition in result.conditions for variant in condition.variants]
     own = [] if result.is_small else check_runs(result.study, variants)
     if parts:
-        return [*(claim for part in parts for claim in part.claim_results), *own]
+        return StudyClaims([claim for part in parts for claim in part.claim_results], own)
     artifacts = [a for paper in papers() for a in paper.artifacts() if a.study == result.study.name]
-    return [*(claim for artifact in artifacts for claim in _check_study(artifact, result)), *own]
+    return StudyClaims([claim for artifact in artifacts for claim in _check_study(artifact, result)], own)
 
 
 def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
-    """Group the measured experiments by condition, each labelled as in the figure."""
+    """Group the measured experiments by panel, each labelled as in the figure, in the paper's order.
+
+    A panel may hold several conditions, where a paper draws models with different numbers of sequences together.
+    """
     own = [(experiment, measured[experiment.identity]) for experiment in experiments if experiment.identity in measured]
-    by_condition: dict[str, list[VariantData]] = {}
+    by_panel: dict[tuple[str, str], list[VariantData]] = {}
     for experiment, variant in own:
         labelled = replace(variant, label=experiment.label)
-        by_condition.setdefault(variant.run.condition, []).append(labelled)
+        by_panel.setdefault((experiment.panel, experiment.task), []).append(labelled)
     return [
-        condition_of(members[0].runs, f"{key}-{number}", members)
-        for number, members in enumerate(by_condition.values())
+        condition_of(members[0].runs, f"{key}-{number}", members) for number, members in enumerate(by_panel.values())
     ]
 
 
@@ -462,7 +524,17 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
     Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
-    return ", ".join(f"{name} {text(value)}" for name, value in differing.items())
+    return ", ".join(_said(condition.task, name, value) for name, value in differing.items())
+
+
+def _said(task: str, name: str, value: Any) -> str:
+    """Return a setting in words, such as "55,000 training images" or "permuted"."""
+    if name in DATA_SIZES and isinstance(value, int):
+        return f"{value:,} {DATA_SIZES[name]} {'images' if task in IMAGES else 'sequences'}"
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return f"{words} {text(value)}"
 
 
 def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orthobench.analysis.paper_tables import Cell, PaperTable
@@ -32,6 +32,7 @@ class Scope:
         paper: the key of one paper; none: all papers.
         table: the number of one table of the paper.
         figure: the number of one figure of the paper.
+        labels: names of models in place of their titles, by their stored names.
         status_of: returns the status of a run, in case the stored one is out of date.
     """
 
@@ -39,6 +40,7 @@ class Scope:
     paper: str | None = None
     table: str | None = None
     figure: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     status_of: Callable[[Run], str] = stored_status
 
     def __post_init__(self) -> None:
@@ -94,6 +96,7 @@ class Scope:
             claim_results=[result for result in part.claim_results if result.is_decided],
             missing=[experiment for experiment in part.missing if experiment.identity in identities],
             printed=printed,
+            near_misses=[near for near in part.near_misses if near.experiment.identity in identities],
         )
 
     def _includes(self, experiment: Experiment, is_measured: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from orthobench.analysis.conditions import Condition, collect
@@ -13,6 +13,7 @@ from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.figures.tracking_figures import tracking_figures
 from orthobench.reporting.page.kept import Kept
+from orthobench.reporting.page.names import NO_LABELS, name_of, named
 from orthobench.reporting.tables.longer_tests import longer_table
 from orthobench.reporting.tables.study_lengths import length_tables
 from orthobench.reporting.tables.study_table import StudyTable
@@ -71,39 +72,45 @@ class Section:
 
 
 def find_result(
-    store: Store, study: Study, stored: Mapping[str, Run] | None = None, kept: Kept | None = None
+    store: Store,
+    study: Study,
+    stored: Mapping[str, Run] | None = None,
+    kept: Kept | None = None,
+    labels: Mapping[str, str] = NO_LABELS,
 ) -> StoredStudy | None:
     """Return the newest result of a study, preferably at the paper's size; None without a record.
 
     Args:
         stored: all runs by key, if they have been read.
-        kept: what an earlier call has read.
+        kept: what an earlier call has read, with the same labels.
+        labels: the user's names of models, by their stored names; the others have those of the paper.
     """
     kept = kept or Kept()
     records = store.benchmarks(study.record)
     if not records:
         return None
     record = next((entry for entry in reversed(records) if not _is_small(entry)), records[-1])
-    named = record.results.get("figures", {})
+    by_figure = record.results.get("figures", {})
     if stored is None:
-        keys = {key for keys in named.values() for key in keys}
+        keys = {key for keys in by_figure.values() for key in keys}
         stored = {run.key: run for run in store.runs(keys=sorted(keys))}
-    members = {figure: [run for key in keys if (run := stored.get(key))] for figure, keys in named.items()}
+    members = {figure: [run for key in keys if (run := stored.get(key))] for figure, keys in by_figure.items()}
+    names = {**study.names, **labels}
 
     def read() -> StoredStudy:
-        chosen = {
-            figure: sorted(dict.fromkeys(runs), key=lambda run: run.id) for figure, runs in members.items()
-        }  # each once, in the order of their start
-        conditions = [(figure, condition) for figure, runs in chosen.items() for condition in collect(store, runs)]
+        conditions = []
+        for figure, runs in members.items():
+            chosen = sorted(dict.fromkeys(runs), key=lambda run: run.id)  # each once, in the order of their start
+            conditions += [(figure, named(condition, names)) for condition in collect(store, chosen)]
         return StoredStudy(study, record, conditions)
 
     return kept(f"study {study.name}", [run for runs in members.values() for run in runs], record.id, read)
 
 
-def study_results(store: Store, kept: Kept) -> list[StoredStudy]:
-    """Return the results of all studies that have a record; `kept` has read all runs."""
+def study_results(store: Store, kept: Kept, labels: Mapping[str, str] = NO_LABELS) -> list[StoredStudy]:
+    """Return the results of all studies that have a record; `kept` has read all runs; `labels` as for `find_result`."""
     stored = kept.by_key()
-    return [result for study in studies() if (result := find_result(store, study, stored, kept))]
+    return [result for study in studies() if (result := find_result(store, study, stored, kept, labels))]
 
 
 def draw(result: StoredStudy, styles: Styles) -> Section:
@@ -117,31 +124,16 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
         drawings["table 3"] = study_figures.minutes(result.record.results, styles, names)
         tables = [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
     else:
-        named = [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
         if result.study.drawing == "state_tracking":
-            drawings |= tracking_figures(named)
-        for number, (figure, condition) in enumerate(named):
+            drawings |= tracking_figures(result.conditions)
+        for number, (figure, condition) in enumerate(result.conditions):
             for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
                 drawings[f"{number} {name}"] = drawn
         if result.study.drawing == "state_tracking":
-            tables = length_tables(named)
+            tables = length_tables(result.conditions)
         if result.study.drawing == "longer_tests":
-            tables = longer_table(named)
+            tables = longer_table(result.conditions)
     return Section(result.study, _remark(result), drawings, tables)
-
-
-def with_printed_names(condition: Condition, names: Mapping[str, str]) -> Condition:
-    """Return a condition whose variants are labelled with the paper's names for the models."""
-    variants = [
-        replace(
-            variant,
-            label=names.get(variant.run.model, variant.run.model) + variant.label.removeprefix(variant.run.model),
-        )
-        if variant.label.startswith(variant.run.model)
-        else variant
-        for variant in condition.variants
-    ]
-    return replace(condition, variants=variants)
 
 
 def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, Figure]]:
@@ -178,7 +170,7 @@ def _table_3(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
         ("model", "n", "measured", "published", "x RNN, measured", "x RNN, published"),
         [
             (
-                names.get(row["model"], row["model"]),
+                name_of(row["model"], names),
                 str(row["hidden_size"]),
                 f"{row['minutes']:.3g}",
                 f"{row['printed']:.3g}",
@@ -208,7 +200,7 @@ def _equal_size(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
         f"The same for every model at one size, n = {base['hidden_size']}.",
         ("model", "minutes", "x RNN"),
         [
-            (names.get(row["model"], row["model"]), f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}")
+            (name_of(row["model"], names), f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}")
             for row in rows
         ],
     )

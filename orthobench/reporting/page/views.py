@@ -9,6 +9,7 @@ from orthobench.analysis.conditions import Condition, collect
 from orthobench.analysis.variants import group
 from orthobench.papers import Paper, find_paper, find_study, papers
 from orthobench.reporting.page.kept import Kept
+from orthobench.reporting.page.names import NO_LABELS, check_labels, named
 from orthobench.reporting.page.pages import PaperView, best_first, mark_repeated_claims, view_paper
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.studies import StoredStudy, study_results
@@ -24,12 +25,14 @@ def load_views(
         kept: what an earlier call has read and computed.
 
     Raises:
-        UsageError: no run is in scope, or the paper, table or figure is unknown.
+        UsageError: no run is in scope, the paper, table or figure is unknown, or a label does not fit.
     """
     selected = [find_paper(scope.paper)] if scope.paper else papers()
     kept = kept or Kept()
-    conditions = current_conditions(store, scope.select(store, kept), kept)
-    results = [] if scope.conditions else study_results(store, kept)
+    runs = scope.select(store, kept)
+    check_labels(scope.labels, {run.model for run in runs})
+    conditions = current_conditions(store, runs, kept, scope.labels)
+    results = [] if scope.conditions else study_results(store, kept, scope.labels)
     by_name = {result.study.name: result for result in results}
 
     variants_of = {each.key: {variant.run.variant for variant in each.variants} for each in conditions}
@@ -46,8 +49,14 @@ def load_views(
     return conditions, scope.restrict([view for view in views if view.paper in selected]), results
 
 
-def current_conditions(store: Store, runs: Sequence[Run], kept: Kept) -> list[Condition]:
-    """Return the conditions of these runs, of which only those with changed runs are read, the best variants first."""
+def current_conditions(
+    store: Store, runs: Sequence[Run], kept: Kept, labels: Mapping[str, str] = NO_LABELS
+) -> list[Condition]:
+    """Return the conditions of these runs, of which only those with changed runs are read, the best variants first.
+
+    Args:
+        labels: the user's names of models, by their stored names.
+    """
     groups = {members[0].condition: members for members in group(runs, lambda run: run.condition)}
     changed: dict[str, Condition] = {}
 
@@ -55,7 +64,8 @@ def current_conditions(store: Store, runs: Sequence[Run], kept: Kept) -> list[Co
         if key not in changed:  # all at once, because a query for each condition takes longer
             others = [name for name, members in groups.items() if not kept.has(f"condition {name}", members)]
             own = [run for run in runs if run.condition in others]
-            changed.update((condition.key, best_first(condition)) for condition in collect(store, own))
+            conditions = [best_first(named(condition, labels)) for condition in collect(store, own)]
+            changed.update((condition.key, condition) for condition in conditions)
         return changed[key]
 
     return [kept(f"condition {key}", members, None, partial(read, key)) for key, members in groups.items()]

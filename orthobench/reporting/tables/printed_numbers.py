@@ -110,6 +110,15 @@ def printed_numbers(
     return counted
 
 
+def open_hours(
+    views: Sequence[PaperView], conditions: Sequence[Condition], specs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Hours]:
+    """Return the hours on a CPU core of the experiments without runs, by the key of their table or figure."""
+    time = _Time(conditions)
+    parts = [part for view in views for part in view.artifacts if part.missing]
+    return {part.key: time.hours([specs.get(each.identity) for each in part.missing], "cpu") for part in parts}
+
+
 class _Time:
     """How long runs take, by the stored runs."""
 

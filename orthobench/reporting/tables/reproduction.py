@@ -243,7 +243,10 @@ def _study(result: StoredStudy) -> str:
     runs = result.runs
     of = f", {counted(len(runs), 'run')}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if result.is_small else ""
-    return f"* {result.study.title} ({result.study.figure}){of}.{small} The paper: {result.study.finding}\n"
+    study = result.study
+    place = f"own study after {study.source}" if study.is_own else study.figure
+    says = "Background" if study.is_own else "The paper"
+    return f"* {study.title} ({place}){of}.{small} {says}: {study.finding}\n"
 
 
 def _machines(conditions: Sequence[Condition]) -> Sheet:

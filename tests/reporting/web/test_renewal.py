@@ -36,7 +36,9 @@ def store(tmp_path):
 
 
 def condition(store: Store, key: str) -> str:
-    return store.find(key).condition
+    run = store.find(key)
+    assert run is not None
+    return run.condition
 
 
 def test_unchanged_database_rebuilds_nothing(store):

@@ -77,7 +77,7 @@ function queue(sweep, byKey, left) {
   const rest = [...running.map(({ key }) => (byKey.has(key) ? left(byKey.get(key)) : null) ?? usual), ...planned.map(({ seconds }) => seconds ?? usual)];
   const seconds = rest.some((time) => time === null) ? null : rest.reduce((sum, time) => sum + time, 0) / Math.max(1, running.length);
   const shares = running.map(({ key }) => byKey.get(key)).reduce((sum, run) => sum + (run ? run.iterations / run.total : 0), 0);
-  const words = `A sweep of ${sweep.length} runs: ${ended.length} ended, ${running.length} training, ${planned.length} to come`;
+  const words = `${ended.length} of ${sweep.length} runs done · ${running.length ? `${running.length} training` : ended.length < sweep.length ? "starting" : "finished"}`;
   const summary = element("p", words + (seconds ? `; about ${duration(seconds)} left` : ""), " ", withAttributes(element("progress", ""), { max: sweep.length, value: ended.length + shares, "aria-label": "share of the sweep's runs" }));
   if (!planned.length) return summary;
   const list = element("ol", null, ...planned.map(({ label, task }) => element("li", null, element("bdi", `${label} on ${task}`))));

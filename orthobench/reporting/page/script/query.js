@@ -4,7 +4,7 @@ import { shownValue } from "./words.js";
 
 /** @param {Run} run */
 function haystack(run) {
-  run.words ??= [run.key, run.label, run.title, run.status, `seed=${run.seed}`, run.message, ...run.tags, ...Object.entries(run.settings).map(([name, value]) => `${name}=${value}`)].join(" ").toLowerCase();
+  run.words ??= [run.key, run.label, run.model, run.task, run.title, run.status, `seed=${run.seed}`, run.message, ...run.tags, ...Object.entries(run.settings).map(([name, value]) => `${name}=${value}`)].join(" ").toLowerCase();
   return run.words;
 }
 
