@@ -75,7 +75,8 @@ def layers_table() -> str:
         return any(is_layer(variant.run.model) for variant in condition.variants)
 
     matrix = compute_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
-    rows = [[f"`{row.label}`", *map(_score, row.cells)] for row in matrix.rows]
+    names = [f"`{row.label}`" if is_layer(row.model) else row.label for row in matrix.rows]
+    rows = [[name, *map(_score, row.cells)] for name, row in zip(names, matrix.rows, strict=True)]
     return table(["layer or model", *(column.label for column in matrix.columns)], rows)
 
 

@@ -257,8 +257,8 @@ def test_readme_names_the_cells_that_track_a5():
     (study,) = [each for each in results.everything().studies if each.study.name == "state-tracking"]
     (condition,) = [condition for figure, condition in study.conditions if figure == "A5"]
     shares = {variant.label: [run.final_value or 0.0 for run in variant.finished] for variant in condition.variants}
-    assert {label for label, own in shares.items() if own and median(own) > 0.5} == {"pd_ssm", "slstm", "rnn"}
-    assert sum(share > 0.5 for share in shares["lstm"]) == 1
+    assert {label for label, own in shares.items() if own and median(own) > 0.5} == {"PD-SSM", "sLSTM", "RNN"}
+    assert sum(share > 0.5 for share in shares["LSTM"]) == 1
     assert {len(own) for own in shares.values() if own} == {3}
     text = " ".join((links.ROOT / "README.md").read_text().split())
     assert "only the median seeds of PD-SSM, sLSTM and the plain RNN get more than half of the words of 256" in text

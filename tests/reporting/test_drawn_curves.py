@@ -19,6 +19,7 @@ from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.names import name_of
 from orthobench.reporting.page.packed_figures import figure_json, numbers_of, packed_figures
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
@@ -211,7 +212,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
         saved.setdefault(label, []).append([float(x), float(y)])
     for variant in condition.variants:
         for name in LINES:
-            points = saved.pop(", ".join([variant.label, *([name] if name != "median" else [])]))
+            points = saved.pop(", ".join([name_of(variant.run.model), *([name] if name != "median" else [])]))
             x, y = whole[variant.run.model, name]
             np.testing.assert_allclose(points, np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
     assert list(saved) == ["baseline 0.2"]
@@ -249,7 +250,7 @@ def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
     wait(lambda _: chromium.execute_script(f"{plot} return plot.layout.yaxis.type") == "log")
     assert chromium.execute_script(drawn) == [1.0, 0.5, None, 0.1, 0.01]
     text = chromium.execute_async_script(SAVED_AS_CSV)
-    assert [float(y) for label, _, y in [*csv.reader(io.StringIO(text))][1:] if label == "lstm"] == values
+    assert [float(y) for label, _, y in [*csv.reader(io.StringIO(text))][1:] if label == "LSTM"] == values
 
 
 SMOOTHED = """

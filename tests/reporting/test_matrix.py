@@ -35,11 +35,11 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
         database.run(experiment("rnn", "last", []), seed, test=[BASELINE * (1 - way)] * 4)
     database.run(experiment("lstm", "last", []), 0, test=[2 * BASELINE] * 4)
     matrix = matrix_of(database)
-    cells = {row.label: row.cells[0] for row in matrix.rows}
+    cells = {row.model: row.cells[0] for row in matrix.rows}
     rnn, lstm = cells["rnn"], cells["lstm"]
     assert (rnn.score, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
     assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, 0, True)
-    assert [row.label for row in matrix.rows] == ["rnn", "lstm"]
+    assert [row.model for row in matrix.rows] == ["rnn", "lstm"]
     assert [row.family for row in matrix.rows] == ["plain", "gated"]
 
 
@@ -51,7 +51,7 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
             status = Status.FINISHED if end is not None else Status.DIVERGED
             database.run(experiment(model, "last", []), seed, test=[end or 0.0] * 4, status=status)
     matrix = matrix_of(database)
-    cells = {row.label: row.cells[0] for row in matrix.rows}
+    cells = {row.model: row.cells[0] for row in matrix.rows}
     assert {label: cell.standing for label, cell in cells.items()} == {
         "gru": None,
         "lstm": "overlaps",
@@ -77,7 +77,7 @@ def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):
     tried = database.run(experiment("rnn", "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
     alone = database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4)
     database.store.tag([tried.key, alone.key], ["tried"])
-    cells = {row.label: row.cells[0].score for row in matrix_of(database).rows}
+    cells = {row.model: row.cells[0].score for row in matrix_of(database).rows}
     assert cells == pytest.approx({"rnn": 0.5, "lstm": 1.0})
 
 
@@ -116,7 +116,7 @@ def test_later_edition_with_one_seed_replaces_a_comparison_with_three(database):
     newer = store_study(database, ["rnn", "lstm", "gru"], 1, length=12)
     matrix = matrix_of(database)
     assert [column.condition.key for column in matrix.columns] == [newer]
-    assert {row.label: row.cells[0].seeds for row in matrix.rows} == {"rnn": 1, "lstm": 1, "gru": 1}
+    assert {row.model: row.cells[0].seeds for row in matrix.rows} == {"rnn": 1, "lstm": 1, "gru": 1}
     assert len(matrix.earlier) == 2
     assert "50¹" in picture(matrix)
 
@@ -132,7 +132,7 @@ def test_column_has_no_run_of_an_earlier_edition(database):
     store_study(database, ["rnn", "lstm"], 3, tag="first")
     newer = store_study(database, ["rnn", "lstm"], 1, length=12)
     assert store_study(database, ["lem"], 1, tag="first", length=12) == newer
-    assert sorted(row.label for row in matrix_of(database).rows) == ["lstm", "rnn"]
+    assert sorted(row.model for row in matrix_of(database).rows) == ["lstm", "rnn"]
 
 
 def test_variant_with_three_seeds_goes_before_a_better_one_with_fewer(database):
@@ -142,7 +142,7 @@ def test_variant_with_three_seeds_goes_before_a_better_one_with_fewer(database):
     for rate, end, tag in ((0.5, 0.0, "tried"), (0.2, BASELINE / 4, "grid")):
         run = database.run(experiment("lstm", "last", []), 0, test=[end] * 4, learning_rate=rate)
         database.store.tag([run.key], [tag])
-    cells = {row.label: row.cells[0] for row in matrix_of(database).rows}
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
     assert {name: (cell.score, cell.seeds) for name, cell in cells.items()} == {
         "rnn": (pytest.approx(0.5), 3),
         "lstm": (pytest.approx(0.75), 1),
@@ -172,10 +172,10 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     (column,) = matrix.columns
     assert column.label == "mnist"
     assert "validation_size=5000" in column.command
-    assert {row.label: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
+    assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
     train("gru", 0.9, train_size=50_000)
     labels = [column.label for column in matrix_of(database).columns]
-    assert labels == ["mnist train_size=55000", "mnist train_size=50000"]
+    assert labels == ["MNIST train_size=55000", "MNIST train_size=50000"]
 
 
 def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
@@ -186,7 +186,7 @@ def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeyp
         for length in lengths:
             database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=length)
     matrix = matrix_of(database)
-    assert {row.label: (row.family, row.is_folded) for row in matrix.rows} == {
+    assert {row.model: (row.family, row.is_folded) for row in matrix.rows} == {
         "rnn": ("plain", False),
         "lstm": ("gated", False),
         "torch.nn:GRU": ("torch.nn", True),
@@ -206,7 +206,7 @@ def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
 def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     for length, gate in itertools.product((10, 11, 12), (False, True)):
         database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
-    assert [row.label for row in matrix_of(database).rows] == ["gru", "gru reset_after"]
+    assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU reset_after"]
 
 
 def test_rows_of_a_setting_leave_out_its_default(database):
@@ -216,7 +216,7 @@ def test_rows_of_a_setting_leave_out_its_default(database):
         if (length, activation) == (12, "tanh"):
             settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
             database.store.update(run.id, {"spec": run.spec | {"model_settings": settings}})
-    assert [row.label for row in matrix_of(database).rows] == ["rnn", "rnn activation=relu"]
+    assert [row.label for row in matrix_of(database).rows] == ["RNN", "RNN activation=relu"]
 
 
 def test_labels_name_the_fewest_settings(database):
@@ -248,7 +248,7 @@ def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):
         database.store.log(
             run.id, [], [TraceRow(name, 3, 40, list(map(float, values))) for name, values in vectors], {}
         )
-    cells = {row.label: row.cells[0] for row in matrix_of(database).rows}
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
     assert (cells["rnn"].fits, cells["rnn"].loses) == (True, True)
     assert (cells["lstm"].fits, cells["lstm"].loses) == (False, False)
 
@@ -258,7 +258,7 @@ def test_picture_shows_every_cell(database, dark):
     database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 4] * 4)
     database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4, sequence_length=12)
     words = [text.text for text in ElementTree.fromstring(picture(matrix_of(database), dark)).iter() if text.text]
-    assert {"rnn", "lstm", "75¹", "100¹", "adding, T = 10", "adding, T = 12"} <= set(words)
+    assert {"RNN", "LSTM", "75¹", "100¹", "adding, T = 10", "adding, T = 12"} <= set(words)
     assert words.count("·") == 2
 
 
@@ -276,7 +276,7 @@ def test_perfect_baseline_leaves_nothing_to_solve(database):
     database.baseline = 0.0
     for model, end in (("rnn", 0.0), ("lstm", 0.1)):
         database.run(experiment(model, "last", []), 0, test=[end] * 4)
-    assert {row.label: row.cells[0].score for row in matrix_of(database).rows} == {"rnn": 1.0, "lstm": 0.0}
+    assert {row.model: row.cells[0].score for row in matrix_of(database).rows} == {"rnn": 1.0, "lstm": 0.0}
     assert [score_of(value, 1.0, 1.0) for value in (1.0, 0.5, float("nan"))] == [1.0, 0.0, 0.0]
 
 

@@ -67,7 +67,7 @@ def test_page_has_measured_and_published_numbers(page, tmp_path):
         "sequence_length 10 (paper 200)",
         "no paper's result",
         "ranked by the median over seeds of their ends",
-        "that by an LSTM's c at step t counts its paths through h at step t",
+        "By an LSTM's c at step t, it is the total derivative, with all paths through h.",
         "the matrix W by which a step multiplies the state",
         "agrees if the interval lies within the tolerance around it, 0.005 of a fraction, a factor of 1.5 of an error",
         "fewer than three seeds",
@@ -170,9 +170,10 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     totals = {model: np.mean(spent) for model, spent in seconds.items()}
     for figure, costs in (("parameters", sizes), ("seconds", totals)):
         for trace in figures[figure]["data"]:
-            ends = by_seed(trace["name"], "test", "mse")[1].min(1)
+            (model,) = [model for model, name in NAMES.items() if name == trace["name"]]
+            ends = by_seed(model, "test", "mse")[1].min(1)
             is_median = trace["showlegend"]
-            assert trace["x"] == pytest.approx([costs[trace["name"]]] * len(trace["x"]))
+            assert trace["x"] == pytest.approx([costs[model]] * len(trace["x"]))
             np.testing.assert_allclose(sorted(trace["y"]), [np.median(ends)] if is_median else sorted(ends), rtol=5e-5)
 
 

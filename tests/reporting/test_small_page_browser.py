@@ -93,7 +93,7 @@ def test_task_is_shown_one_condition_at_a_time_and_the_chosen_model_thick(browse
         "if (!plot.drawn) return {};"
         "return Object.fromEntries(plot.data.filter(({ name }) => name).map(({ name, line }) => [name, line.width]))"
     )
-    wait(browser, lambda page: page.execute_script(widths) == {"scornn": 1, "lstm": 4, "baseline 0.1667": 1.5})
+    wait(browser, lambda page: page.execute_script(widths) == {"scoRNN": 1, "LSTM": 4, "baseline 0.1667": 1.5})
     visible(browser, "[role=tab]")[0].send_keys(Keys.ARROW_RIGHT)
     assert browser.switch_to.active_element.text == "Seeds"
     first, second = visible(browser, "#conditions a")
@@ -159,7 +159,7 @@ def test_pages_filters_and_legends_work(browser, page):
         "LSTM": "true",
         "baseline 0.1667": "true",
     }
-    assert browser.execute_script(hidden)[:3] == ["scoRNN"] * 3  # the line and both edges of its band
+    assert browser.execute_script(hidden) == ["scoRNN"] * 2  # the line and its mark; no band is drawn then
     assert set(browser.execute_script(hidden)) == {"scoRNN"}  # and the marks
 
 

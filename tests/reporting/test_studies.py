@@ -16,6 +16,7 @@ from orthobench.papers import find_paper, find_study, papers, studies
 from orthobench.papers.paper_study import StudyRun, StudyRuns
 from orthobench.planning.paper import built_in_models
 from orthobench.plugins import Catalog
+from orthobench.reporting.page.names import name_of
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import TrainingSettings
@@ -213,7 +214,7 @@ def test_heat_map_shows_the_numbers_of_the_database(orthobench, tmp_path):
 def test_clouds_and_moduli_show_the_numbers_of_the_database(orthobench, tmp_path):
     _, data = page(orthobench("study", "jacobians", "--preset", "quick"))
     along, single, whole = (figure["data"] for figure in data["study-jacobians"].values())
-    for model, printed in (("lstm", "LSTM"), ("antisymmetric", "AntisymmetricRNN"), ("scornn", "scornn")):
+    for model, printed in (("lstm", "LSTM"), ("antisymmetric", "AntisymmetricRNN"), ("scornn", "scoRNN")):
         traces = last_traces(tmp_path, model)
         (cloud,) = [trace for trace in whole if trace["name"] == printed]
         points = np.stack((array(cloud["x"]), array(cloud["y"])), axis=1)
@@ -400,7 +401,7 @@ def test_times_are_listed_next_to_the_published_ones(orthobench, tmp_path, monke
 
     rows = [re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.S)]
     assert ["scoRNN", "170", "2", "5.3", "4.00", "2.30"] in rows
-    assert ["gru", "0.5", "2.00"] in rows
+    assert ["GRU", "0.5", "2.00"] in rows
     assert ["here, n = 128", "60"] in rows
     assert ["published, PyTorch", "71.86"] in rows
     (figure,) = data["study-time"].values()
@@ -413,4 +414,4 @@ def test_times_are_listed_next_to_the_published_ones(orthobench, tmp_path, monke
 def test_small_time_study_measures_every_model(orthobench):
     text, _ = page(orthobench("study", "time", "--preset", "quick"))
     printed = find_study("time").names
-    assert all(printed.get(name, name) in text for name in Catalog().names("model"))
+    assert all(printed.get(name, name_of(name)) in text for name in Catalog().names("model"))

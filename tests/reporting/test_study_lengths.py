@@ -12,6 +12,7 @@ from support.length_variants import variant
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
+from orthobench.reporting.page.names import name_of
 from orthobench.reporting.page.studies import find_result
 from orthobench.reporting.tables.study_lengths import held_length, length_tables
 from orthobench.store import Status, open_store
@@ -135,12 +136,11 @@ def test_tables_match_the_runs(database):
         finals: dict[tuple[str, str], list[float]] = {}
         for run in store.runs():
             figure = "parity" if run.task == "formal_language" else "S3"
-            finals.setdefault((run.model, figure), []).append(100 * run.final_value)
+            finals.setdefault((name_of(run.model), figure), []).append(100 * run.final_value)
     assert scores.headings == lengths.headings == ("model", "parity", "S3")
     for model, *cells in scores.rows:
-        name = {"LSTM": "lstm"}.get(model, model)
         for figure, cell in zip(("parity", "S3"), cells, strict=True):
-            values = finals[name, figure]
+            values = finals[model, figure]
             assert cell == f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
     (of_lstm,) = [row for row in lengths.rows if row[0] == "LSTM"]
     assert of_lstm[lengths.headings.index("S3")] == "24+"

@@ -38,6 +38,7 @@ from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix, short_labels
+from orthobench.reporting.page.names import NO_LABELS
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
@@ -127,7 +128,7 @@ def build_page(
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
     gated = [] if scope.conditions or scope.paper else gated_numbers(store)
-    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated, kept)
+    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated, kept, scope.labels)
     return page, contents_of(conditions, views)
 
 
@@ -173,6 +174,7 @@ def _render(
     sweeps: Sequence[Mapping[str, Any]] | None = None,
     gated: Sequence[GatedNumber] = (),
     kept: Kept | None = None,
+    names: Mapping[str, str] = NO_LABELS,
 ) -> str:
     kept = kept or Kept()
     studied = [condition for result in results for _, condition in result.conditions]
@@ -185,7 +187,7 @@ def _render(
     sections = [part.section for part in parts if part.section]
     drawn = {part.key: part.figures for part in parts if not part.section}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
-    matrix = compute_matrix(conditions)
+    matrix = compute_matrix(conditions, names)
     is_measured = any(view.coverage[0] for view in views)
     printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
+from orthobench.reporting.page.names import NO_LABELS, name_of
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -215,7 +216,7 @@ class ResultMatrix:
         return sorted({row.family for row in self.rows})
 
 
-def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
+def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = NO_LABELS) -> ResultMatrix:
     """Compute the matrix of these conditions.
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
@@ -225,6 +226,9 @@ def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
 
     A variant with a tag counts only if its model has no other variant on the task, and one with fewer than three seeds
     only if no variant of its model has three. An earlier edition is left out (`Editions`).
+
+    Args:
+        labels: the user's names of models, by their stored names.
     """
     editions = find_editions([condition for condition in conditions if _members(condition)])
     current = [condition for condition in map(editions.without_earlier, conditions) if _members(condition)]
@@ -268,7 +272,8 @@ def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
         where = model.partition(":")[0] if is_layer(model) else "other"
         is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
         family = families.get(model, where)
-        rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
+        label = f"{name_of(model, labels)} {value}".strip()
+        rows.append(MatrixRow(label, model, family, cells, is_sparse and len(names) > MANY))
     tuned = [number for number, column in enumerate(columns) if column.block == "tuned"]
     return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
 
