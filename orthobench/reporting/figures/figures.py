@@ -160,8 +160,8 @@ def _focus(
     """Let the y axis begin at the best value and end at the worst first quartile of a course.
 
     The first quartile is worse than three quarters of a curve's tests. An untrained model, a spike or a diverged curve
-    would flatten everything else, so the axis ends at the baseline if a curve gets better than that, and no outlier
-    among the curves' quartiles extends it. It is logarithmic where it would span more than a decade.
+    would flatten everything else. So the axis ends at the baseline if a curve gets better than that. No outlier among
+    the curves' quartiles extends it. It is logarithmic where it would span more than a decade.
 
     Args:
         courses: the median over seeds of each curve, by its label.
