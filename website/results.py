@@ -59,7 +59,7 @@ def reference_results() -> Iterator[Store]:
 def everything() -> Everything:
     """Read the reference results; later calls return the same object."""
     with reference_results() as store:
-        return Everything(*load_views(store, Scope(), index()["variants"]))
+        return Everything(*load_views(store, Scope(), index()["variants"])[:3])
 
 
 def reference_page() -> Path:

@@ -40,6 +40,7 @@ def report(
     columns: Sequence[str] = (),
     bold_best: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
+    all_versions: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path: ...
@@ -58,6 +59,7 @@ def report(
     columns: Sequence[str] = (),
     bold_best: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
+    all_versions: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str: ...
@@ -76,6 +78,7 @@ def report(
     columns: Sequence[str] = (),
     bold_best: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
+    all_versions: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str:
@@ -95,6 +98,8 @@ def report(
             "end", "final", "best", "seconds_per_epoch", "backends", "tags", a metric, or a setting.
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".
         labels: names of models in place of their titles, such as {"cell.py:MyCell": "Ours"}.
+        all_versions: whether to show the runs of earlier versions of your own code, too; by default only the newest
+            version of each model counts.
         where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
         conditions: further conditions by name, such as `task="adding"`.
 
@@ -105,7 +110,7 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, a
             label does not fit, or a file cannot be written.
     """
-    scope = Scope(read_conditions(where, **conditions), paper, table, figure, dict(labels))
+    scope = Scope(read_conditions(where, **conditions), paper, table, figure, dict(labels), all_versions)
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         written = write_report(

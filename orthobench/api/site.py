@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from orthobench.errors import UsageError
 from orthobench.options.checked import checked
 from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.page.kept import Kept
+from orthobench.reporting.page.names import NO_LABELS
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 from orthobench.reporting.web.serve import Page, PageServer
@@ -64,7 +65,13 @@ def publish(
 @checked()
 @contextmanager
 def serve(
-    db: Place | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
+    db: Place | None = None,
+    *,
+    port: int = 8765,
+    labels: Mapping[str, str] = NO_LABELS,
+    all_versions: bool = False,
+    where: Sequence[str] = (),
+    **conditions: Any,
 ) -> Iterator[PageServer]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
@@ -74,6 +81,8 @@ def serve(
     Args:
         db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
         port: 0 for any free port; `PageServer.address` is the address of the page.
+        labels: names of models in place of their titles, as for `report`.
+        all_versions: whether to show the runs of earlier versions of your own code, too.
         where: restrict to runs that meet these conditions, such as ["n=170"].
         conditions: further conditions by name, such as `task="adding"`.
 
@@ -102,7 +111,8 @@ def serve(
         def page() -> str:
             if not opened:
                 return empty_page(sweeps)
-            scope = Scope(chosen, status_of=status_in(opened[0], db))
+            status_of = status_in(opened[0], db)
+            scope = Scope(chosen, labels=dict(labels), all_versions=all_versions, status_of=status_of)
             return build_page(opened[0], scope, keys, sweeps=sweeps, kept=kept)[0]
 
         with PageServer(Page(page, newest), port) as server:

@@ -67,6 +67,10 @@ def command(
             help="Name a model on the page, in tables and in figures, as in cell.py:MyCell=Ours; may be repeated.",
         ),
     ] = None,
+    all_versions: Annotated[
+        bool,
+        typer.Option("--all-versions", help="Show the runs of earlier versions of your own code, too."),
+    ] = False,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -101,6 +105,7 @@ def command(
         columns=split_names(columns, "--columns model,end") if columns else (),
         bold_best=bold_best,
         labels=_read_labels(label or ()),
+        all_versions=all_versions,
         where=filters.texts(),
     )
     if isinstance(written, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
@@ -12,6 +13,7 @@ from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.commentary import read_source
 from orthobench.reporting.page.facts import Facts, fill_in
 from orthobench.reporting.page.html import write_html, write_whole
+from orthobench.reporting.page.own_models import words_of_earlier
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.chosen_columns import chosen_sheets
@@ -21,6 +23,8 @@ from orthobench.reporting.tables.reproduction import everything_measured, reprod
 from orthobench.store import Store
 from orthobench.system.cycles import without_cycle_search
 from orthobench.system.kinds import refuse_other_kinds
+
+_logger = logging.getLogger("orthobench")
 
 KINDS_BY_FORMAT = {
     "html": "HTML",
@@ -71,7 +75,9 @@ def write_report(
         refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before reading the database
     if form == "html":
         return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, commentary)]
-    conditions, views, studies = load_views(store, scope, variant_keys)
+    conditions, views, studies, earlier = load_views(store, scope, variant_keys)
+    if earlier:
+        _logger.warning("left out: %s (`--all-versions` shows them)", words_of_earlier(earlier, scope.labels))
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])

@@ -237,7 +237,13 @@ class Session:
             Stopped: the user stopped the session.
         """
         listed = [
-            {"key": key, "task": job.spec.task, "label": job.label, "seconds": self.seconds.get(key)}
+            {
+                "key": key,
+                "task": job.spec.task,
+                "model": job.spec.model,
+                "label": job.label,
+                "seconds": self.seconds.get(key),
+            }
             for job in jobs
             for key in [job.spec.key]
         ]

@@ -62,7 +62,8 @@ def test_coverage_counts_the_shown_rows(database):
 
 def test_conditions_select_runs(database):
     scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
-    (condition,) = collect(database.store, scope.select(database.store, Kept()))
+    runs, _ = scope.select(database.store, Kept())
+    (condition,) = collect(database.store, runs)
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
 
 

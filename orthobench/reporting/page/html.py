@@ -39,6 +39,7 @@ from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix, short_labels
 from orthobench.reporting.page.names import NO_LABELS
+from orthobench.reporting.page.own_models import NONE_EARLIER, own_models, words_of_earlier
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
@@ -123,12 +124,13 @@ def build_page(
     """
     source = read_source(commentary) if commentary else ""
     kept = kept or Kept()
-    conditions, views, _ = load_views(store, scope, variant_keys, kept)
+    conditions, views, _, earlier = load_views(store, scope, variant_keys, kept)
     author_text = render(source, Facts(conditions, views), str(commentary)) if commentary else None
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
     gated = [] if scope.conditions or scope.paper else gated_numbers(store)
-    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated, kept, scope.labels)
+    found = list(results.values())
+    page = _render(conditions, views, found, searches, author_text, sweeps, gated, kept, scope.labels, earlier)
     return page, contents_of(conditions, views)
 
 
@@ -175,6 +177,7 @@ def _render(
     gated: Sequence[GatedNumber] = (),
     kept: Kept | None = None,
     names: Mapping[str, str] = NO_LABELS,
+    earlier: Mapping[str, int] = NONE_EARLIER,
 ) -> str:
     kept = kept or Kept()
     studied = [condition for result in results for _, condition in result.conditions]
@@ -199,6 +202,7 @@ def _render(
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
     trials = {c.key for c in conditions if c.task in by_task} - in_matrix
+    own = own_models(conditions, names, earlier)
     script, style = _script("page" if sweeps is None else "live"), _resource("page.css")
     return (
         _environment()
@@ -216,6 +220,8 @@ def _render(
             more_seeds={each.key: more_seeds(each, boards[each.key], results) for each in conditions},
             meanings=MEANINGS,
             headline=headline,
+            own_models=own["own"],
+            left_out=words_of_earlier(earlier, names),
             groups=GROUPS,
             group_of=group_of,
             infinity=math.inf,
@@ -266,7 +272,7 @@ def _render(
             js=Markup(script),
             blocks=[
                 plotly_block(),
-                *_facts(conditions, views, styles, searches, list(counted.values()), labels, sweeps or ()),
+                *_facts(conditions, views, styles, searches, list(counted.values()), labels, sweeps or (), own),
                 *(part.block for part in parts),
                 *_run_blocks(conditions, points_for(len(counted)), kept),
                 json_block("about", about),
@@ -361,9 +367,12 @@ def _facts(
     runs: Sequence[Any],
     labels: Mapping[str, str],
     sweeps: Sequence[Mapping[str, Any]],
+    own: Mapping[str, Any],
 ) -> list[Markup]:
     """Return the index of runs, and their environments."""
-    index = run_index(conditions, styles, labels) | {
+    index = {
+        **run_index(conditions, styles, labels),
+        **own,
         "palette": PALETTE,
         "appearances": _appearances(views),
         "searches": [search_record(search) for search in searches],

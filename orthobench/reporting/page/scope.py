@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from orthobench.analysis.own_code import newest_versions
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.selection import COLUMNS, select_runs
 from orthobench.errors import UsageError
@@ -33,6 +34,7 @@ class Scope:
         table: the number of one table of the paper.
         figure: the number of one figure of the paper.
         labels: names of models in place of their titles, by their stored names.
+        all_versions: whether to show the runs of earlier versions of the user's own code, too (`newest_versions`).
         status_of: returns the status of a run, in case the stored one is out of date.
     """
 
@@ -41,6 +43,7 @@ class Scope:
     table: str | None = None
     figure: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    all_versions: bool = False
     status_of: Callable[[Run], str] = stored_status
 
     def __post_init__(self) -> None:
@@ -49,13 +52,14 @@ class Scope:
         if (self.table or self.figure) and not self.paper:
             raise UsageError("`table` and `figure` belong to a paper: add `paper`, for example `paper='helfrich2018'`")
 
-    def select(self, store: Store, kept: Kept) -> list[Run]:
-        """Return the runs that meet the conditions, with their current status.
+    def select(self, store: Store, kept: Kept) -> tuple[list[Run], dict[str, int]]:
+        """Return the runs to show, with their current status, and how many of each model are of earlier versions.
 
         Raises:
-            UsageError: no run meets them.
+            UsageError: no run meets the conditions.
         """
-        return select_runs(kept.runs(store, self.status_of), self.conditions)
+        runs = select_runs(kept.runs(store, self.status_of), self.conditions)
+        return (runs, {}) if self.all_versions else newest_versions(runs)
 
     def restrict(self, views: Sequence[PaperView]) -> list[PaperView]:
         """Return the papers with the tables, figures, rows and curves that are in scope; empty papers are left out.

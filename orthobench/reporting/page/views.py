@@ -18,8 +18,10 @@ from orthobench.store import Run, Store
 
 def load_views(
     store: Store, scope: Scope, variant_keys: Mapping[str, str], kept: Kept | None = None
-) -> tuple[list[Condition], list[PaperView], list[StoredStudy]]:
-    """Return the measured conditions, the papers and the studies in scope.
+) -> tuple[list[Condition], list[PaperView], list[StoredStudy], dict[str, int]]:
+    """Return the measured conditions, the papers and the studies in scope, and how many runs are left out, by model.
+
+    Runs are left out that are of earlier versions of the user's own code (`newest_versions`).
 
     Args:
         kept: what an earlier call has read and computed.
@@ -29,7 +31,7 @@ def load_views(
     """
     selected = [find_paper(scope.paper)] if scope.paper else papers()
     kept = kept or Kept()
-    runs = scope.select(store, kept)
+    runs, earlier = scope.select(store, kept)
     check_labels(scope.labels, {run.model for run in runs})
     conditions = current_conditions(store, runs, kept, scope.labels)
     results = [] if scope.conditions else study_results(store, kept, scope.labels)
@@ -46,7 +48,7 @@ def load_views(
         return kept(f"paper {paper.key}", [*own, *used], None, lambda: view_paper(paper, own, variant_keys, by_name))
 
     views = mark_repeated_claims([view(paper) for paper in papers()])
-    return conditions, scope.restrict([view for view in views if view.paper in selected]), results
+    return conditions, scope.restrict([view for view in views if view.paper in selected]), results, earlier
 
 
 def current_conditions(

@@ -71,7 +71,7 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
     Raises:
         UsageError: the paper or the table is unknown.
     """
-    _, (view,), _ = load_views(store, Scope(paper=paper), variant_keys)
+    _, (view,), *_ = load_views(store, Scope(paper=paper), variant_keys)
     tables = {part.artifact.name: part.table for part in view.artifacts if part.table}
     table = tables.get(f"table {name}") or tables.get(name)
     if table is None:

@@ -7,17 +7,18 @@ import { draw } from "./figures.js";
 import { measuredForm } from "./filters.js";
 import { filterMatrix, matrixForm } from "./matrix.js";
 import { filterMeasured } from "./measured.js";
+import { fillMine, modelOfSweep } from "./mine.js";
 import "./page.js";
 import { FILLED, route } from "./routes.js";
-import { loadRuns } from "./runs.js";
+import { loadRuns, progressOf, timeLeft } from "./runs.js";
 import { watch } from "./sight.js";
 import { renewRuns } from "./table.js";
 import { plotsIn } from "./traces.js";
 import { shownView, views } from "./views.js";
-import { duration, shownNumber } from "./words.js";
+import { duration } from "./words.js";
 
 const ASK_EVERY = 2000; // milliseconds
-const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills in
+const MADE_HERE = ["view-mine", "view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills in
 let newsTag = "";
 let lastAnswer = Date.now();
 const pulse = withAttributes(element("p", ""), { id: "pulse" });
@@ -52,15 +53,22 @@ async function showTraining() {
   const { sweeps } = await unpackIndex();
   const runs = await loadRuns();
   const byKey = new Map(runs.map((run) => [run.key, run]));
-  /** @param {Run} run */
-  const left = ({ seconds, iterations, total }) => (iterations ? (seconds * (total - iterations)) / iterations : null);
   const active = runs.filter(({ status }) => status === "running");
   const rows = active.map((run) => element("li", null,
     withAttributes(element("a", null, element("bdi", `${run.label} on ${run.condition.label}, seed ${run.seed}`)), { href: `#run-${run.key}` }),
     withAttributes(element("progress", ""), { max: run.total, value: run.iterations, "aria-label": "share of the training" }),
-    element("span", run.iterations ? `epoch ${run.epochs.toFixed(2)} of ${shownNumber((run.epochs * run.total) / run.iterations)} · ${duration(left(run))} left` : "starting")));
-  training.replaceChildren(...(rows.length ? [element("ul", null, ...rows)] : []), ...sweeps.map((sweep) => queue(sweep, byKey, left)));
+    element("span", progressOf(run))));
+  training.replaceChildren(...(rows.length ? [element("ul", null, ...rows)] : []), ...sweeps.map((sweep) => queue(sweep, byKey)));
   training.hidden = !training.childNodes.length;
+  await showMineFirst();
+}
+
+// Show the link to the user's own model if there is one, and put it first once a sweep trains it.
+async function showMineFirst() {
+  const nav = document.querySelector("nav"), mine = nav.querySelector("[href='#mine']");
+  const trains = Boolean(await modelOfSweep());
+  mine.hidden = !trains && !(await unpackIndex()).own.length;
+  if (trains && nav.firstElementChild !== mine) nav.prepend(mine);
 }
 
 /**
@@ -68,13 +76,12 @@ async function showTraining() {
  * estimate is expected to take as long as the others of the sweep.
  * @param {PlannedRun[]} sweep
  * @param {Map<string, Run>} byKey
- * @param {(run: Run) => number | null} left
  */
-function queue(sweep, byKey, left) {
+function queue(sweep, byKey) {
   const [ended, running, planned] = ["ended", "running", "planned"].map((state) => sweep.filter((run) => run.state === state));
-  const times = [...ended, ...running].map(({ key }) => byKey.get(key)).filter((run) => run?.iterations).map((run) => run.seconds + (run.status === "running" ? left(run) : 0));
+  const times = [...ended, ...running].map(({ key }) => byKey.get(key)).filter((run) => run?.iterations).map((run) => run.seconds + (run.status === "running" ? timeLeft(run) : 0));
   const usual = times.length ? times.reduce((sum, time) => sum + time, 0) / times.length : null;
-  const rest = [...running.map(({ key }) => (byKey.has(key) ? left(byKey.get(key)) : null) ?? usual), ...planned.map(({ seconds }) => seconds ?? usual)];
+  const rest = [...running.map(({ key }) => (byKey.has(key) ? timeLeft(byKey.get(key)) : null) ?? usual), ...planned.map(({ seconds }) => seconds ?? usual)];
   const seconds = rest.some((time) => time === null) ? null : rest.reduce((sum, time) => sum + time, 0) / Math.max(1, running.length);
   const shares = running.map(({ key }) => byKey.get(key)).reduce((sum, run) => sum + (run ? run.iterations / run.total : 0), 0);
   const words = `${ended.length} of ${sweep.length} runs done · ${running.length ? `${running.length} training` : ended.length < sweep.length ? "starting" : "finished"}`;
@@ -114,9 +121,10 @@ async function renew(fresh, isFirst) {
   }
   await renewRuns();
   await showTraining();
-  const { name } = route() ?? {};
+  const { name, state } = route() ?? {};
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name ?? "") ?? [];
   if (kind) await FILLED[kind](key);
+  if (name === "mine") await fillMine(state);
   watch(shownView());
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
   window.scrollTo(0, y);

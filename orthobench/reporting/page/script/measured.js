@@ -156,7 +156,7 @@ async function fillAbout(task, model) {
   const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
   const scores = model ? scoresOf(model) : [];
   place.replaceChildren(
-    element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command)),
+    element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command), ...(model ? [" · ", link(`#mine?${new URLSearchParams({ model })}`, "its runs, and its nearest rivals")] : [])),
     ...(scores.length ? [tableOf("How far the model gets", ["task", "0 to 100", "seeds"], scores)] : []),
     ...(settings?.length ? [element("details", null, element("summary", `Settings of ${task || model}`), tableOf("Settings", ["setting", "default", "meaning"], settings))] : []),
   );

@@ -5,6 +5,7 @@ import { element, link } from "./elements.js";
 import { measuredForm } from "./filters.js";
 import { showMeasured } from "./measured.js";
 import { closeMenus } from "./menus.js";
+import { fillMine } from "./mine.js";
 import { fillRun } from "./run.js";
 import { fillSearch } from "./searches.js";
 import { watch } from "./sight.js";
@@ -35,6 +36,7 @@ async function find(name, state) {
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name) ?? [];
   if (kind) return (await FILLED[kind](key)) ? { view: document.getElementById("view-" + kind) } : null;
   if (name === "compare") return (await fillCompare(state)) ? { view: document.getElementById("view-compare") } : null;
+  if (name === "mine") return (await fillMine(state)) ? { view: document.getElementById("view-mine") } : null;
   if (["run", "search", "missing"].includes(name)) return null;
   const view = document.getElementById("view-" + name);
   if (name === "runs" && view) await showRuns(state);

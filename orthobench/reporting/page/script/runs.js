@@ -1,6 +1,7 @@
 // All runs of the page, as records.
 
 import { unpackIndex, unpackRun } from "./data.js";
+import { duration, shownNumber } from "./words.js";
 
 /** @type {Run[] | null} */
 let allRuns = null;
@@ -31,6 +32,22 @@ export async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
   return { ...run, ...(await unpackRun("runs-" + run.condition.key, key)) };
+}
+
+/**
+ * Return the seconds that a run still trains, if it goes on as fast; null before its first test.
+ * @param {Run} run
+ */
+export function timeLeft({ seconds, iterations, total }) {
+  return iterations ? (seconds * (total - iterations)) / iterations : null;
+}
+
+/**
+ * Return how far a running run is, and the time that is left.
+ * @param {Run} run
+ */
+export function progressOf(run) {
+  return run.iterations ? `epoch ${run.epochs.toFixed(2)} of ${shownNumber((run.epochs * run.total) / run.iterations)} · ${duration(timeLeft(run))} left` : "starting";
 }
 
 /** @param {Run} run */

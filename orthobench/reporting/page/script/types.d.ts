@@ -160,6 +160,7 @@ interface PlannedRun {
   key: string;
   label: string;
   task: string;
+  model: string;
   seconds: number | null;
   state: "planned" | "running" | "ended";
 }
@@ -199,6 +200,14 @@ interface Index {
   appearances: Record<string, [string, string][]>;
   searches: Search[];
   sweeps: PlannedRun[][];
+  /** The models of the user's own code, that of the last run first. */
+  own: string[];
+  /** The names of models for people. */
+  names: Record<string, string>;
+  /** How many runs of earlier versions of a model are left out, in words. */
+  earlier: Record<string, string>;
+  /** The fewest seeds of each model that can decide a comparison with one rival, with two, and so on. */
+  deciding: (number | null)[];
 }
 
 /** A row of the index, with its variant and its condition. */

@@ -48,13 +48,40 @@ function shellQuoted(word) {
 }
 
 /**
+ * Return the settings without versions, with values as commands take them.
+ * @param {Settings} settings
+ */
+function withoutVersions(settings) {
+  return Object.entries(settings).filter(([name]) => name !== "task_version" && name !== "model_version");
+}
+
+/** @param {Settings} settings */
+function settingWords(settings) {
+  return withoutVersions(settings).flatMap(([name, value]) => ["-s", `${name}=${value === null ? "none" : Array.isArray(value) ? value.join(",") : value}`]);
+}
+
+/**
+ * Return the command that trains a model with this number of seeds; a model of a notebook needs Python. Runs that exist
+ * are not trained again.
+ * @param {string} task
+ * @param {string} model
+ * @param {number} seeds
+ * @param {Settings} settings
+ */
+export function seedsCommand(task, model, seeds, settings) {
+  const [, cell] = /^notebook:(.*)/.exec(model) ?? [];
+  if (!cell) return ["orthobench", "sweep", task, "--models", /^[^/]*\.py:/.test(model) ? `./${model}` : model, "--seeds", String(seeds), ...settingWords(settings)].map(shellQuoted).join(" ");
+  /** @param {unknown} value */
+  const python = (value) => ({ true: "True", false: "False", null: "None" }[String(value)] ?? JSON.stringify(value));
+  return `ob.sweep(${[JSON.stringify(task), `[${cell}]`, `seeds=${seeds}`, ...withoutVersions(settings).map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
+}
+
+/**
  * @param {string} task
  * @param {string} model
  * @param {number} seed
  * @param {Settings} settings
  */
 export function runCommand(task, model, seed, settings) {
-  const chosen = Object.entries(settings).filter(([name]) => name !== "task_version" && name !== "model_version");
-  const words = chosen.flatMap(([name, value]) => ["-s", `${name}=${value === null ? "none" : Array.isArray(value) ? value.join(",") : value}`]);
-  return ["orthobench", "run", task, model, "--seed", String(seed), ...words].map(shellQuoted).join(" ");
+  return ["orthobench", "run", task, model, "--seed", String(seed), ...settingWords(settings)].map(shellQuoted).join(" ");
 }

@@ -1,0 +1,186 @@
+// The page of one model, such as a cell under development: its runs, and its place between its nearest rivals.
+
+import { unpackIndex } from "./data.js";
+import { chip, copyButton, element, link, tableOf, withAttributes } from "./elements.js";
+import { loadRuns, progressOf, runRecord } from "./runs.js";
+import { overSeeds } from "./seeds.js";
+import { sparkOf, strip } from "./sparks.js";
+import { duration, seedsCommand, shownNumber } from "./words.js";
+
+const RIVALS = 5;
+const MOST_RUNS = 12; // of a task, because each has a curve
+const FEWEST_SEEDS = 3;
+
+// Return the only model of another program that a sweep trains now; undefined if there is none or more than one.
+export async function modelOfSweep() {
+  const { sweeps, own } = await unpackIndex();
+  const models = new Set(sweeps.flat().map(({ model }) => model).filter((model) => model && (model.includes(":") || own.includes(model))));
+  return models.size === 1 ? [...models][0] : undefined;
+}
+
+/**
+ * Fill the page of a model; without a name, of the one that trains or ran last. Return whether it exists.
+ * @param {Record<string, string>} state
+ */
+export async function fillMine(state) {
+  const { own, names, earlier, sweeps, appearances } = await unpackIndex();
+  const model = state.model || (await modelOfSweep()) || own[0] || "";
+  const all = await loadRuns();
+  const runs = all.filter((run) => run.model === model);
+  const planned = sweeps.flat().filter((run) => run.model === model && run.state === "planned");
+  if (state.model && !runs.length && !planned.length) return false;
+  const conditions = [...new Set(runs.map(({ condition }) => condition))];
+  /** @param {Condition} condition */
+  const lastOf = (condition) => runs.filter((run) => run.condition === condition).map(({ status, started }) => (status === "running" ? "9" : started)).sort().at(-1);
+  conditions.sort((first, second) => lastOf(second).localeCompare(lastOf(first)));
+  const sections = await Promise.all(conditions.map((condition) => sectionOf(model, condition, all.filter((run) => run.condition === condition))));
+  const papers = new Map(runs.flatMap(({ key }) => appearances[key] ?? []));
+  const parts = [
+    ...(model in earlier ? [withAttributes(element("p", null, element("bdi", earlier[model]), " are hidden; ", element("code", "--all-versions"), " shows them."), { class: "note left-out" })] : []),
+    ...(papers.size ? [withAttributes(element("p", null, "In the papers' tables and figures: ", ...[...papers].flatMap(([place, text], number) => [...(number ? [" · "] : []), link(`#${place}`, text)])), { class: "note" })] : []),
+    ...(planned.length ? [toCome(planned)] : []),
+    ...sections,
+    ...(model ? [] : [element("p", "No layer of your own has run yet. Train one from a file: ", element("code", "orthobench sweep adding --models ./cell.py:MyCell,lstm --seeds 3"))]),
+  ];
+  const view = document.getElementById("view-mine");
+  if (!view.firstChild) view.append(element("h2", null), modelForm(), element("div", null));
+  const [heading, form, body] = /** @type {[HTMLElement, HTMLFormElement, HTMLElement]} */ ([...view.children]);
+  heading.replaceChildren("My cell", ...(model ? [": ", element("bdi", names[model] ?? model)] : []));
+  fillModels(form.querySelector("select"), [...new Set([...own, ...(model ? [model] : []), ...Object.keys(names)])], names, model);
+  body.replaceChildren(...parts);
+  return true;
+}
+
+function modelForm() {
+  const select = element("select", null);
+  select.addEventListener("change", () => { location.hash = `#mine?${new URLSearchParams({ model: select.value })}`; });
+  return withAttributes(element("form", null, element("label", null, "model ", select)), { class: "filters", "aria-label": "Choose the model" });
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {string[]} models
+ * @param {Record<string, string>} names
+ * @param {string} model
+ */
+function fillModels(select, models, names, model) {
+  if ([...select.options].map(({ value }) => value).join("\n") !== models.join("\n")) {
+    select.replaceChildren(...models.map((each) => withAttributes(element("option", names[each] ?? each), { value: each })));
+  }
+  select.value = model;
+}
+
+/** @param {PlannedRun[]} planned */
+function toCome(planned) {
+  const list = element("ol", null, ...planned.map(({ label, task, seconds }) => element("li", null, element("bdi", `${label} on ${task}`), ...(seconds ? [`, about ${duration(seconds)}`] : []))));
+  return element("details", null, element("summary", `${planned.length} run${planned.length === 1 ? "" : "s"} to come`), list);
+}
+
+/**
+ * Return a model's part on one task: its runs, its place, and the command that adds seeds.
+ * @param {string} model
+ * @param {Condition} condition
+ * @param {Run[]} all the runs of all models
+ */
+async function sectionOf(model, condition, all) {
+  const runs = all.filter((run) => run.model === model).reverse();
+  /** @param {Run} run */
+  const isRunning = ({ status }) => Number(status === "running");
+  runs.sort((first, second) => isRunning(second) - isRunning(first));
+  const several = new Set(runs.map(({ label }) => label)).size > 1;
+  const cards = await Promise.all(runs.slice(0, MOST_RUNS).map((run) => card(run, several)));
+  const query = new URLSearchParams({ model, condition: condition.key });
+  const more = runs.length > MOST_RUNS ? [withAttributes(element("p", null, link(`#runs?${query}`, `${runs.length - MOST_RUNS} more runs`)), { class: "note" })] : [];
+  const { rows, rivals } = ranked(overSeeds(all, "median"), model, condition);
+  const [last] = runs.filter(({ group }) => group === runs[0].group);
+  const count = runs.filter(({ group }) => group === last.group).length;
+  const seeds = await enough(count, rivals);
+  const command = seedsCommand(condition.task, model, seeds.count, last.settings);
+  return withAttributes(element("section", null,
+    element("h3", null, link(`#${condition.key}?${new URLSearchParams({ model })}`, condition.label)),
+    withAttributes(element("ul", null, ...cards), { class: "cards" }), ...more,
+    table(rows, condition, model),
+    withAttributes(element("p", `${seeds.words} This command trains ${several ? `the ${last.label}` : "the model"} with ${seeds.count} seeds; those that have run are not trained again:`), { class: "note" }),
+    element("pre", command), copyButton(command),
+  ), { class: "mine" });
+}
+
+/**
+ * Return a run with a small curve, and the time left or its result.
+ * @param {Run} run
+ * @param {boolean} several whether the model has several variants here
+ */
+async function card(run, several) {
+  const record = await runRecord(run.key);
+  const curve = record.curves.find(({ name }) => name === `test ${run.metric}`);
+  const words = run.status === "running" ? progressOf(run) : run.end === null ? "no result" : `${run.metric} ${shownNumber(run.end)}`;
+  return element("li", null, withAttributes(element("a", null,
+    ...(curve ? [sparkOf(record.axes[curve.x], curve.y, run.baseline, run.condition.goal)] : []),
+    element("span", null, `seed ${run.seed} `, ...(run.status === "finished" ? [] : [chip(run.status), " "]), element("bdi", words)),
+    ...(several ? [element("small", null, element("bdi", run.label))] : []),
+  ), { href: `#run-${run.key}` }));
+}
+
+/**
+ * Return the model's rows and the best one of each of its nearest rivals, the best first, with their ranks.
+ * @param {Group[]} groups
+ * @param {string} model
+ * @param {Condition} condition
+ * @returns {{ rows: { group: Group, rank: number | null }[], rivals: number }}
+ */
+function ranked(groups, model, { goal }) {
+  const sign = goal === "min" ? 1 : -1;
+  const valued = groups.filter(({ end }) => end !== null).sort((first, second) => sign * (first.end - second.end));
+  /** @type {Map<string, Group>} */
+  const best = new Map();
+  for (const group of valued) if (!best.has(group.model)) best.set(group.model, group);
+  const order = [...best.values()];
+  /** @param {Group} group */
+  const rankOf = (group) => order.findIndex(({ end }) => shownNumber(end) === shownNumber(group.end)) + 1;
+  const place = order.findIndex((group) => group.model === model);
+  const from = place < 0 ? 0 : place;
+  const near = order.filter((group) => group.model !== model).sort((first, second) => Math.abs(order.indexOf(first) - from) - Math.abs(order.indexOf(second) - from) || order.indexOf(first) - order.indexOf(second)).slice(0, RIVALS);
+  const shown = valued.filter((group) => group.model === model || near.includes(group));
+  const open = groups.filter((group) => group.model === model && group.end === null);
+  return { rows: [...shown, ...open].map((group) => ({ group, rank: best.get(group.model) === group ? rankOf(group) : null })), rivals: near.length };
+}
+
+/**
+ * Return the number of seeds to train, and why.
+ * @param {number} count the seeds that exist
+ * @param {number} rivals
+ */
+async function enough(count, rivals) {
+  const { deciding } = await unpackIndex();
+  const needed = deciding[rivals - 1] ?? FEWEST_SEEDS;
+  if (count < FEWEST_SEEDS) return { count: FEWEST_SEEDS, words: `${count} seed${count === 1 ? "" : "s"} so far: too few to rank the model.` };
+  if (count < needed) return { count: needed, words: `With ${needed} seeds of each model a test can decide between ${rivals === 1 ? "these two" : `these ${rivals + 1}`}.` };
+  return { count: 2 * count, words: `${count} seeds can decide; more make the interval of the median narrower.` };
+}
+
+/**
+ * @param {{ group: Group, rank: number | null }[]} rows
+ * @param {Condition} condition
+ * @param {string} model
+ */
+function table(rows, { baseline, metric, goal, label }, model) {
+  /** @param {Group} group */
+  const valuesOf = ({ runs }) => runs.filter(({ end, status }) => end !== null && status !== "diverged").map(({ end }) => end);
+  const drawn = strip(rows.flatMap(({ group }) => valuesOf(group)), baseline);
+  const lines = rows.map(({ group, rank }) => {
+    const finished = (group.counts.get("finished") ?? 0) + (group.counts.get("diverged") ?? 0);
+    const lost = group.counts.get("diverged") ? `, ${group.counts.get("diverged")} diverged` : "";
+    const own = group.model === model;
+    const name = element("span", null, withAttributes(element("span", rank === null ? "" : String(rank)), { class: "rank" }), own ? element("strong", null, element("bdi", group.label)) : element("bdi", group.label));
+    return { own, value: group.end, cells: [name, shownNumber(group.end), drawn(valuesOf(group), own), `${finished} of ${group.runs.length}${lost}`, group.parameters.toLocaleString("en")] };
+  });
+  if (baseline !== null) {
+    const worse = lines.findIndex(({ value }) => value === null || (goal === "min" ? value > baseline : value < baseline));
+    const name = element("span", null, withAttributes(element("span", ""), { class: "rank" }), "baseline, without memory");
+    lines.splice(worse < 0 ? lines.length : worse, 0, { own: false, value: baseline, cells: [name, shownNumber(baseline), "", "", ""] });
+  }
+  const node = tableOf(`The model and its nearest rivals on ${label}`, ["model", `${metric}, median`, "each seed", "seeds", "parameters"], lines.map(({ cells }) => cells));
+  const drawnRows = node.querySelector("tbody").rows;
+  for (const [number, { own }] of lines.entries()) if (own) drawnRows[number].setAttribute("aria-current", "true");
+  return node;
+}
