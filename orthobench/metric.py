@@ -113,6 +113,19 @@ UNDEFINED = {
 """The reasons why a model has no score of the step's Jacobian, by the end of the name that is stored instead."""
 
 
+NOTATION = {"I_plus_eps_W": "I + εW"}
+"""Names of matrices as papers write them, where they differ from the stored names."""
+
+
+def notation(name: str) -> str:
+    """Return the stored name of a matrix or of a value for people: "2.I_plus_eps_W" is "I + εW of layer 2"."""
+    start, slash, matrix = name.rpartition("/")
+    number, dot, own = matrix.partition(".")
+    is_of_layer = bool(dot) and number.isdecimal()
+    own = own if is_of_layer else matrix
+    return f"{start}{slash}{NOTATION.get(own, own)}" + (f" of layer {number}" if is_of_layer else "")
+
+
 def undefined(reason: str) -> dict[str, float]:
     """Return the value that is stored instead of the score of the step's Jacobian, for a reason of `UNDEFINED`."""
     return {f"{JACOBIAN}/undefined/{reason}": math.nan}

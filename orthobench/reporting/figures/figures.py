@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
-from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, why_undefined
+from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
@@ -212,7 +212,7 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: st
         for part, (matrix, rows) in enumerate(scored(variant, of)):
             values = curve_over_seeds(rows, variant.runs)
             named = {"J": "", "J_estimated": ", estimated", **({} if of == INSIDE else {"W": ""})}
-            label = variant.label + named.get(matrix, f" {matrix}")
+            label = variant.label + named.get(matrix, f" {notation(matrix)}")
             positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
             add_curve(figure, values, positions, label, styles.of(condition, variant, part))
     if not figure.data:
@@ -289,7 +289,7 @@ def gradient_norms(
                 if measured is None:
                     continue
                 epoch = measured[0] / variant.run.iterations_per_epoch
-                label = variant.label if len(states) == 1 else f"{variant.label} {state}"
+                label = variant.label if len(states) == 1 else f"{variant.label} {notation(state)}"
                 label += f", epoch {epoch:.3g}" if len(moments) > 1 else ""
                 drawn.add(state)
                 style = styles.of(condition, variant, 0 if states else part)

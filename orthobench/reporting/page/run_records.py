@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.test_lengths import trained_range
 from orthobench.analysis.variants import settings_of
-from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
+from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, notation
 from orthobench.reporting.figures.decimate import WHOLE, Indices, thinned_curves
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, packed_array
@@ -217,7 +217,7 @@ def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
         drawn = _thinned(logged.iteration, logged.value, logged.bounds, axes, limit, EXPORTED)
         for run, count, curve in zip(logged.runs.tolist(), counts, drawn, strict=True):
             if count > 1:
-                curves.setdefault(run, []).append({"name": f"{split} {name}", **curve})
+                curves.setdefault(run, []).append({"name": f"{split} {notation(name)}", **curve})
     return curves
 
 

@@ -26,6 +26,7 @@ ESCAPES = {
     PLUS_MINUS: r"$\pm$",
     MINUS: "$-$",
     "τ": r"$\tau$",
+    "ε": r"$\varepsilon$",
     "λ": r"$\lambda$",
     "∂": r"$\partial$",
     "‖": r"$\|$",

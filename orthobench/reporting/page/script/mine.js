@@ -10,6 +10,7 @@ import { duration, seedsCommand, shownNumber } from "./words.js";
 const RIVALS = 5;
 const MOST_RUNS = 12; // of a task, because each has a curve
 const FEWEST_SEEDS = 3;
+const OPEN = 3; // of the tasks, the last ones; the others are folded
 
 // Return the only model of another program that a sweep trains now; undefined if there is none or more than one.
 export async function modelOfSweep() {
@@ -33,7 +34,7 @@ export async function fillMine(state) {
   /** @param {Condition} condition */
   const lastOf = (condition) => runs.filter((run) => run.condition === condition).map(({ status, started }) => (status === "running" ? "9" : started)).sort().at(-1);
   conditions.sort((first, second) => lastOf(second).localeCompare(lastOf(first)));
-  const sections = await Promise.all(conditions.map((condition) => sectionOf(model, condition, all.filter((run) => run.condition === condition))));
+  const sections = await Promise.all(conditions.map((condition, number) => sectionOf(model, condition, all.filter((run) => run.condition === condition), planned.filter(({ task }) => task === condition.task).length, number < OPEN)));
   const papers = new Map(runs.flatMap(({ key }) => appearances[key] ?? []));
   const parts = [
     ...(model in earlier ? [withAttributes(element("p", null, element("bdi", earlier[model]), " are hidden; ", element("code", "--all-versions"), " shows them."), { class: "note left-out" })] : []),
@@ -45,8 +46,12 @@ export async function fillMine(state) {
   const view = document.getElementById("view-mine");
   if (!view.firstChild) view.append(element("h2", null), modelForm(), element("div", null));
   const [heading, form, body] = /** @type {[HTMLElement, HTMLFormElement, HTMLElement]} */ ([...view.children]);
-  heading.replaceChildren("My cell", ...(model ? [": ", element("bdi", names[model] ?? model)] : []));
+  const name = element("bdi", names[model] ?? model), isOwn = !model || own.includes(model) || model.includes(":");
+  heading.replaceChildren(...(isOwn ? ["My cell", ...(model ? [": ", name] : [])] : [name, " among its nearest rivals"]));
   fillModels(form.querySelector("select"), [...new Set([...own, ...(model ? [model] : []), ...Object.keys(names)])], names, model);
+  const folds = new Map([...body.querySelectorAll("details")].map((part) => [part.dataset.condition ?? "", part.open]));
+  if (heading.dataset.model === model) for (const part of parts) if (part instanceof HTMLDetailsElement) part.open = folds.get(part.dataset.condition ?? "") ?? part.open;
+  heading.dataset.model = model;
   body.replaceChildren(...parts);
   return true;
 }
@@ -81,8 +86,10 @@ function toCome(planned) {
  * @param {string} model
  * @param {Condition} condition
  * @param {Run[]} all the runs of all models
+ * @param {number} planned the number of its runs to come
+ * @param {boolean} isOpen
  */
-async function sectionOf(model, condition, all) {
+async function sectionOf(model, condition, all, planned, isOpen) {
   const runs = all.filter((run) => run.model === model).reverse();
   /** @param {Run} run */
   const isRunning = ({ status }) => Number(status === "running");
@@ -91,18 +98,21 @@ async function sectionOf(model, condition, all) {
   const cards = await Promise.all(runs.slice(0, MOST_RUNS).map((run) => card(run, several)));
   const query = new URLSearchParams({ model, condition: condition.key });
   const more = runs.length > MOST_RUNS ? [withAttributes(element("p", null, link(`#runs?${query}`, `${runs.length - MOST_RUNS} more runs`)), { class: "note" })] : [];
-  const { rows, rivals } = ranked(overSeeds(all, "median"), model, condition);
-  const [last] = runs.filter(({ group }) => group === runs[0].group);
-  const count = runs.filter(({ group }) => group === last.group).length;
-  const seeds = await enough(count, rivals);
+  const { rows, rivals, models } = ranked(overSeeds(all, "median"), model, condition);
+  const [last] = runs;
+  const seeds = await enough(runs.filter(({ group }) => group === last.group).length + planned, rivals);
   const command = seedsCommand(condition.task, model, seeds.count, last.settings);
-  return withAttributes(element("section", null,
-    element("h3", null, link(`#${condition.key}?${new URLSearchParams({ model })}`, condition.label)),
+  const own = rows.find(({ group, rank }) => group.model === model && rank !== null);
+  const place = own ? `rank ${own.rank} of ${models} · ${condition.metric} ${shownNumber(own.group.end)}` : "no result yet";
+  const part = withAttributes(element("details", null,
+    element("summary", null, element("h3", condition.label), " ", withAttributes(element("span", place), { class: "note" })),
     withAttributes(element("ul", null, ...cards), { class: "cards" }), ...more,
     table(rows, condition, model),
-    withAttributes(element("p", `${seeds.words} This command trains ${several ? `the ${last.label}` : "the model"} with ${seeds.count} seeds; those that have run are not trained again:`), { class: "note" }),
+    withAttributes(element("p", null, `${seeds.words} This command trains ${several ? `the variant of the last run` : "the model"} with ${seeds.count} seeds; those that have run are not trained again. `, link(`#${condition.key}?${new URLSearchParams({ model })}`, "All models on this task")), { class: "note" }),
     element("pre", command), copyButton(command),
-  ), { class: "mine" });
+  ), { class: "mine", "data-condition": condition.key });
+  part.open = isOpen;
+  return part;
 }
 
 /**
@@ -126,7 +136,7 @@ async function card(run, several) {
  * @param {Group[]} groups
  * @param {string} model
  * @param {Condition} condition
- * @returns {{ rows: { group: Group, rank: number | null }[], rivals: number }}
+ * @returns {{ rows: { group: Group, rank: number | null }[], rivals: number, models: number }}
  */
 function ranked(groups, model, { goal }) {
   const sign = goal === "min" ? 1 : -1;
@@ -142,18 +152,18 @@ function ranked(groups, model, { goal }) {
   const near = order.filter((group) => group.model !== model).sort((first, second) => Math.abs(order.indexOf(first) - from) - Math.abs(order.indexOf(second) - from) || order.indexOf(first) - order.indexOf(second)).slice(0, RIVALS);
   const shown = valued.filter((group) => group.model === model || near.includes(group));
   const open = groups.filter((group) => group.model === model && group.end === null);
-  return { rows: [...shown, ...open].map((group) => ({ group, rank: best.get(group.model) === group ? rankOf(group) : null })), rivals: near.length };
+  return { rows: [...shown, ...open].map((group) => ({ group, rank: best.get(group.model) === group ? rankOf(group) : null })), rivals: near.length, models: order.length };
 }
 
 /**
  * Return the number of seeds to train, and why.
- * @param {number} count the seeds that exist
+ * @param {number} count the seeds that have run, train or are to come
  * @param {number} rivals
  */
 async function enough(count, rivals) {
   const { deciding } = await unpackIndex();
   const needed = deciding[rivals - 1] ?? FEWEST_SEEDS;
-  if (count < FEWEST_SEEDS) return { count: FEWEST_SEEDS, words: `${count} seed${count === 1 ? "" : "s"} so far: too few to rank the model.` };
+  if (count < FEWEST_SEEDS) return { count: FEWEST_SEEDS, words: `${count} seed${count === 1 ? " is" : "s are"} too few to rank the model.` };
   if (count < needed) return { count: needed, words: `With ${needed} seeds of each model a test can decide between ${rivals === 1 ? "these two" : `these ${rivals + 1}`}.` };
   return { count: 2 * count, words: `${count} seeds can decide; more make the interval of the median narrower.` };
 }
