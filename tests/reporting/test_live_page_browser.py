@@ -80,6 +80,21 @@ def test_new_epoch_appears_without_a_reload(browser, server, database):
     assert_clean(browser)
 
 
+def test_own_cell_that_a_sweep_trains_comes_first(browser, database, monkeypatch):
+    monkeypatch.setattr(serving, "CHECK_SECONDS", 0.1)
+    planned = {"key": "c" * 16, "label": "[1/1] cell.py:Cell seed 0", "task": "adding", "model": "cell.py:Cell"}
+    with announced(checkpoint_root(database), [planned | {"seconds": 90}]), served(database) as opened:
+        open_page(browser, opened)
+        wait(browser, "return document.querySelector('nav').firstElementChild.textContent === 'My cell'")
+        browser.find_element("link text", "My cell").click()
+        wait(browser, "return !document.getElementById('view-mine').hidden")
+        view = browser.find_element("id", "view-mine")
+        assert view.find_element("tag name", "h2").text == "My cell: cell.py:Cell"
+        assert view.find_element("tag name", "summary").text == "1 run to come"
+        assert "about 1 min 30 s" in view.find_element("tag name", "ol").get_attribute("textContent")
+        assert_clean(browser)
+
+
 @pytest.mark.slow
 def test_new_run_appears_in_the_table_and_the_header(browser, server, database):
     open_page(browser, server, "#runs")

@@ -7,6 +7,7 @@ from support.databases import experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
+from orthobench.metric import notation
 from orthobench.reporting.page.names import check_labels, name_of, named
 
 
@@ -36,3 +37,18 @@ def test_settings_in_a_label_stay(database):
 def test_label_of_another_model_or_of_none_is_refused(labels, words):
     with pytest.raises(UsageError, match=words):
         check_labels(labels, {"lstm", "gru"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("I_plus_eps_W", "I + εW"),
+        ("2.I_plus_eps_W", "I + εW of layer 2"),
+        ("orthogonality/I_plus_eps_W", "orthogonality/I + εW"),
+        ("orthogonality/1.W_L", "orthogonality/W_L of layer 1"),
+        ("cells.0.weight_hh", "cells.0.weight_hh"),
+        ("loss", "loss"),
+    ],
+)
+def test_matrix_has_the_name_that_papers_use(stored, shown):
+    assert notation(stored) == shown

@@ -113,10 +113,19 @@ def test_page_fits_a_phone_and_turns_dark(browser, page):
         "Emulation.setDeviceMetricsOverride",
         {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
     )
-    for name in ("measured", "overview", "paper-helfrich2018", "runs"):
+    for name in ("measured", "overview", "paper-helfrich2018", "runs", "mine?model=lstm"):
         open_page(browser, page, f"#{name}")
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
         browser.get("about:blank")
+    open_page(browser, page, "#paper-helfrich2018")
+    browser.find_element("css selector", ".menu summary").click()
+    edges = "return [...document.querySelectorAll(arguments[0])].map((node) => node.getBoundingClientRect().right)"
+    assert 300 < max(browser.execute_script(edges, ".menu div, .menu a")) <= 390
+    browser.execute_script("document.querySelector('#view-paper-helfrich2018 .unmeasured').open = true")
+    verdicts = browser.execute_script(edges, "#view-paper-helfrich2018 .unmeasured[open] td:is(.verdict, [data-label])")
+    assert len(verdicts) > 9
+    assert 300 < max(verdicts) <= 390
+    browser.get("about:blank")
     browser.get(page.as_uri() + "#measured")
     wait(browser, lambda page: page.execute_script("return document.querySelector('#view-measured .plot').drawn"))
     light = browser.execute_script("return document.querySelector('#view-measured .plot').layout.paper_bgcolor")
