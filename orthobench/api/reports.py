@@ -110,7 +110,7 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, a
             label does not fit, or a file cannot be written.
     """
-    scope = Scope(read_conditions(where, **conditions), paper, table, figure, dict(labels), all_versions)
+    scope = Scope(read_conditions(where, **conditions), paper, table, figure, dict(labels), all_versions=all_versions)
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         written = write_report(

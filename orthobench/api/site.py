@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,7 @@ def serve(
     """
     db = named_or_default(db, writes=False)
     chosen, keys = read_conditions(where, **conditions), index()["variants"]
+    scope = Scope(chosen, labels=dict(labels), awaits_runs=True, all_versions=all_versions)
     root = checkpoint_root(db)
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
@@ -111,9 +113,8 @@ def serve(
         def page() -> str:
             if not opened:
                 return empty_page(sweeps)
-            status_of = status_in(opened[0], db)
-            scope = Scope(chosen, labels=dict(labels), all_versions=all_versions, status_of=status_of)
-            return build_page(opened[0], scope, keys, sweeps=sweeps, kept=kept)[0]
+            current = replace(scope, status_of=status_in(opened[0], db))
+            return build_page(opened[0], current, keys, sweeps=sweeps, kept=kept)[0]
 
         with PageServer(Page(page, newest), port) as server:
             server.page.current()

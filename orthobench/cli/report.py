@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 from orthobench.options.arguments import ReportFormat
 
@@ -59,18 +59,8 @@ def command(
     bold_best: Annotated[
         bool, typer.Option("--bold-best", help="In LaTeX and Markdown: print the best value of each metric in bold.")
     ] = False,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="MODEL=LABEL",
-            help="Name a model on the page, in tables and in figures, as in cell.py:MyCell=Ours; may be repeated.",
-        ),
-    ] = None,
-    all_versions: Annotated[
-        bool,
-        typer.Option("--all-versions", help="Show the runs of earlier versions of your own code, too."),
-    ] = False,
+    label: Labels = None,
+    all_versions: AllVersions = False,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -104,7 +94,7 @@ def command(
         commentary=commentary,
         columns=split_names(columns, "--columns model,end") if columns else (),
         bold_best=bold_best,
-        labels=_read_labels(label or ()),
+        labels=read_labels(label),
         all_versions=all_versions,
         where=filters.texts(),
     )
@@ -112,22 +102,3 @@ def command(
         print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
         typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))
-
-
-def _read_labels(assignments: Sequence[str]) -> dict[str, str]:
-    """Return the labels in texts such as "cell.py:MyCell=Ours", by the model.
-
-    Raises:
-        UsageError: a text has no model or no label, or a model has two labels.
-    """
-    from orthobench.errors import UsageError
-
-    labels: dict[str, str] = {}
-    for text in assignments:
-        model, _, label = (part.strip() for part in text.partition("="))
-        model = Path(model).name if ".py:" in model else model  # the name of a layer has no folder
-        if not model or not label:
-            raise UsageError(f"the label '{text}' should be a model and its label, such as 'cell.py:MyCell=Ours'")
-        if labels.setdefault(model, label) != label:
-            raise UsageError(f"{model} has two labels, '{labels[model]}' and '{label}': give one")
-    return labels

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
 from orthobench.system.location import Location
 
@@ -46,6 +47,8 @@ def live_page(db: Location, port: int | None = None) -> Iterator[None]:
 @filtered()
 def command(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = PORT,
+    label: Labels = None,
+    all_versions: AllVersions = False,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -60,7 +63,8 @@ def command(
     from orthobench.system.output import lasting_output
     from orthobench.system.signals import handled
 
-    with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
+    opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=filters.texts())
+    with handled(), lasting_output(), opened as server:
         try:
             missing = db.file is not None and not db.file.exists()
             typer.echo(f"{server.address} {'waits for' if missing else 'shows'} {db}; Ctrl-C ends it")

@@ -15,7 +15,7 @@ PACKAGE = {"distribution": "torch", "version": "2", "files": {}}
 
 
 def made(number: int, version: str, place: dict | None = OWN, model: str = "cell.py:MyCell") -> Run:
-    """A run that began `number` hours after the others' start, with the entry of its model's code in the environment."""
+    """A run that began `number` hours after the others' start, with its code in the environment."""
     revision = version.partition("+")[2].partition(".")[0]
     facts = {"plugins": [place | {"revision": revision}]} if place else {}
     began = datetime(2024, 1, 1) + timedelta(hours=number)

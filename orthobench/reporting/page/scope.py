@@ -34,6 +34,7 @@ class Scope:
         table: the number of one table of the paper.
         figure: the number of one figure of the paper.
         labels: names of models in place of their titles, by their stored names.
+        awaits_runs: whether a label may be of a model that has no run yet, as on a served page.
         all_versions: whether to show the runs of earlier versions of the user's own code, too (`newest_versions`).
         status_of: returns the status of a run, in case the stored one is out of date.
     """
@@ -43,6 +44,7 @@ class Scope:
     table: str | None = None
     figure: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    awaits_runs: bool = False
     all_versions: bool = False
     status_of: Callable[[Run], str] = stored_status
 

@@ -32,7 +32,8 @@ def load_views(
     selected = [find_paper(scope.paper)] if scope.paper else papers()
     kept = kept or Kept()
     runs, earlier = scope.select(store, kept)
-    check_labels(scope.labels, {run.model for run in runs})
+    models = {run.model for run in runs}
+    check_labels({name: scope.labels[name] for name in scope.labels if name in models or not scope.awaits_runs}, models)
     conditions = current_conditions(store, runs, kept, scope.labels)
     results = [] if scope.conditions else study_results(store, kept, scope.labels)
     by_name = {result.study.name: result for result in results}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
-from support.pages import block
+from support.pages import add_run, block
 from support.served import served, write_database
 
 from orthobench import api
@@ -189,6 +189,20 @@ def test_page_lists_the_runs_of_a_sweep_until_it_ends(renewed, database):
             store.log(run.id, [MetricRow("test", "mse", 11, 44, 0.1)], [], {"iterations": 44})
             assert states() == [["ended", "planned"]]
     assert states() == []
+
+
+def test_label_of_a_model_may_be_given_before_its_first_run(database, monkeypatch):
+    monkeypatch.setattr(serving, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "RENDER_SHARE", 1e9)
+    with api.serve(database, port=0, labels={"gru": "Ours", "lstm": "Theirs"}) as server:
+
+        def names():
+            return block(server.page.current()[0].decode(), "index")["names"]
+
+        assert names() == {"lstm": "Theirs"}
+        with open_store(database) as store:
+            add_run(store, "gru")
+        assert names() == {"gru": "Ours", "lstm": "Theirs"}
 
 
 def test_killed_run_is_shown_as_interrupted(renewed, database):
