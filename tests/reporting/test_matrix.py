@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect, score_of
+from orthobench.plugins import Catalog
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, note_on_tuning, picture, short_labels
 from orthobench.reporting.page.scope import Scope
+from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
 
 BASELINE = 0.2
@@ -24,6 +27,13 @@ BASELINE = 0.2
 def database(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         yield RunDatabase(store)
+
+
+def trained_by(command: str, model: str) -> str:
+    """The condition of the runs that the command of a column trains."""
+    _, _, task, *options = shlex.split(command)
+    settings = dict(pair.split("=", 1) for flag, pair in itertools.pairwise(options) if flag == "-s")
+    return resolve(Catalog(), task, model, settings, seed=0).spec.condition
 
 
 def matrix_of(database: RunDatabase) -> ResultMatrix:
@@ -171,7 +181,7 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     matrix = matrix_of(database)
     (column,) = matrix.columns
     assert column.label == "mnist"
-    assert "validation_size=5000" in column.command
+    assert trained_by(column.command, "gru") == column.condition.key
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
     train("gru", 0.9, train_size=50_000)
     labels = [column.label for column in matrix_of(database).columns]
@@ -234,6 +244,8 @@ def test_command_of_a_cell_names_its_task(database):
     (column,) = matrix_of(database).columns
     assert column.command.startswith("orthobench sweep adding --models MODEL --seeds 3 -s ")
     assert "-s sequence_length=10" in column.command
+    assert "marker_layout" not in column.command  # has its default
+    assert trained_by(column.command, "rnn") == column.condition.key
 
 
 def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):

@@ -509,7 +509,14 @@ def _said(name: str, value: Any) -> str:
 def _command(condition: Condition, block: Judged) -> str:
     if block == "tuned":
         return shell_command("compare", "--protocol", "tuned", "-t", condition.task, "--models", "MODEL")
-    settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
+    plugin = index()["plugins"].get(f"task/{condition.task}", {"settings": []})
+    defaults = {each["name"]: each["default"] for each in plugin["settings"]}
+    settings = [
+        part
+        for name, value in condition.settings.items()
+        if text(value) != defaults.get(name)
+        for part in ("-s", f"{name}={text(value)}")
+    ]
     task = word_of(condition.task, condition.settings)
     return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEW), *settings)
 
