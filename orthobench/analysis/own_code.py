@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orthobench.store import Run
 
 
-def is_own_code(run: Run) -> bool:
-    """Return whether a run's model is from a file, a notebook or a module of the user's, not from a package."""
+def own_code(run: Run) -> Mapping[str, Any] | None:
+    """Return where a run's model is from, if that is a file, a notebook or a module of the user's, not a package.
+
+    It is the entry of the model's code in the environment, with its `path`, if it has one.
+    """
     _, _, revision = run.spec["model_version"].partition("+")
     plugins = run.environment.facts.get("plugins", ()) if revision else ()
-    return any(
-        plugin["revision"] == revision.partition(".")[0] and plugin.get("distribution") is None for plugin in plugins
-    )
+    own = (plugin for plugin in plugins if plugin["revision"] == revision.partition(".")[0])
+    return next((plugin for plugin in own if plugin.get("distribution") is None), None)
 
 
 def newest_versions(runs: Sequence[Run]) -> tuple[list[Run], dict[str, int]]:
@@ -22,7 +25,7 @@ def newest_versions(runs: Sequence[Run]) -> tuple[list[Run], dict[str, int]]:
 
     The newest version of a model is that of the run which began last.
     """
-    own = [run for run in runs if is_own_code(run)]
+    own = [run for run in runs if own_code(run) is not None]
     newest = {run.model: run.spec["model_version"] for run in sorted(own, key=lambda run: (run.created_at, run.id))}
     earlier = {run.id: run.model for run in own if run.spec["model_version"] != newest[run.model]}
     return [run for run in runs if run.id not in earlier], dict(Counter(earlier.values()))

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from orthobench.analysis.own_code import is_own_code, newest_versions
+from orthobench.analysis.own_code import newest_versions, own_code
 from orthobench.store import Run
 from orthobench.store.tables import Environment
 
@@ -34,13 +34,13 @@ def made(number: int, version: str, place: dict | None = OWN, model: str = "cell
     ids=["layer of a file", "plugin file", "package", "built in"],
 )
 def test_code_of_a_file_is_own_and_a_package_is_not(version, place, is_own):
-    assert is_own_code(made(1, version, place)) is is_own
+    assert (own_code(made(1, version, place)) is not None) is is_own
 
 
 def test_another_plugin_of_the_run_does_not_make_a_package_own():
     run = made(1, "1+53dda66c", PACKAGE)
     run.environment.facts["plugins"].append(OWN | {"revision": "94fabc78"})
-    assert not is_own_code(run)
+    assert own_code(run) is None
 
 
 def test_version_of_the_run_that_began_last_counts():

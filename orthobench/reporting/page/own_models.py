@@ -7,8 +7,9 @@ from typing import Any
 
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.inference import deciding_seeds
-from orthobench.analysis.own_code import is_own_code
+from orthobench.analysis.own_code import own_code
 from orthobench.errors import counted
+from orthobench.plugins.layers import is_layer
 from orthobench.reporting.page.names import NO_LABELS, name_of
 
 RIVALS = 5
@@ -28,9 +29,12 @@ def own_models(
         earlier: how many runs of earlier versions are left out, by model.
     """
     runs = [run for condition in conditions for variant in condition.variants for run in variant.runs]
-    last_first = sorted(filter(is_own_code, runs), key=lambda run: (run.created_at, run.id), reverse=True)
+    last_first = sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)
+    found = [(run.model, code) for run in last_first if (code := own_code(run)) is not None]
+    plugins = {model: code["path"] for model, code in found if not is_layer(model) and code.get("path")}
     return {
-        "own": list(dict.fromkeys(run.model for run in last_first)),
+        "own": list(dict.fromkeys(model for model, _ in found)),
+        "plugins": plugins,
         "names": {model: name_of(model, labels) for model in sorted({run.model for run in runs})},
         "earlier": {model: words_of_earlier({model: count}, labels) for model, count in earlier.items()},
         "deciding": [deciding_seeds(rivals) for rivals in range(1, RIVALS + 1)],

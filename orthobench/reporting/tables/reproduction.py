@@ -91,13 +91,14 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
 
 
 def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
-    """Return the machines of these runs, and the runs without a result so far."""
+    """Return the machines of these runs, these by commit if there are several, and the runs without a result so far."""
     if not conditions:
         return []
-    machines = replace(_machines(conditions), title="Where it was run")
+    machines, commits = _machines(conditions, with_commits=False), _machines(conditions)
     cut = _cut_off(conditions)
     return [
-        machines,
+        replace(machines, title="Where it was run"),
+        *([replace(commits, title="The same by commit")] if len(commits.rows) > len(machines.rows) else []),
         *([replace(cut, title="Interrupted runs: they have no result yet and decide no claim")] if cut else []),
     ]
 
@@ -249,16 +250,18 @@ def _study(result: StoredStudy) -> str:
     return f"* {study.title} ({place}){of}.{small} {says}: {study.finding}\n"
 
 
-def _machines(conditions: Sequence[Condition]) -> Sheet:
-    by_machine: dict[tuple[str, str, str], list[Run]] = {}
+def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> Sheet:
+    by_machine: dict[tuple[str, ...], list[Run]] = {}
     for run in _all_runs(conditions):
         facts = run.environment.facts
         threads = None if facts.get("accelerator") else facts.get("threads")
         machine = run.environment.machine + (f", {counted(threads, 'thread')}" if threads else "")
         torch = facts.get("packages", {}).get("torch", "")
-        by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
+        commit = ((facts.get("commit") or "")[:10],) if with_commits else ()
+        by_machine.setdefault((machine, torch, *commit), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
-    return Sheet("", [], ["machine at the end", "torch", "commit", "runs", "hours"], rows)
+    commit_header = ["commit"] if with_commits else []
+    return Sheet("", [], ["machine at the end", "torch", *commit_header, "runs", "hours"], rows)
 
 
 def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:

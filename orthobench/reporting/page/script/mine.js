@@ -98,10 +98,10 @@ async function sectionOf(model, condition, all, planned, isOpen) {
   const cards = await Promise.all(runs.slice(0, MOST_RUNS).map((run) => card(run, several)));
   const query = new URLSearchParams({ model, condition: condition.key });
   const more = runs.length > MOST_RUNS ? [withAttributes(element("p", null, link(`#runs?${query}`, `${runs.length - MOST_RUNS} more runs`)), { class: "note" })] : [];
-  const { rows, rivals, models } = ranked(overSeeds(all, "median"), model, condition);
+  const { rows, rivals, models } = ranked(overSeeds(all, "median"), runs[0], condition);
   const [last] = runs;
   const seeds = await enough(runs.filter(({ group }) => group === last.group).length + planned, rivals);
-  const command = seedsCommand(condition.task, model, seeds.count, last.settings);
+  const command = seedsCommand(condition.task, model, seeds.count, last.settings, (await unpackIndex()).plugins[model]);
   const own = rows.find(({ group, rank }) => group.model === model && rank !== null);
   const place = own ? `rank ${own.rank} of ${models} · ${condition.metric} ${shownNumber(own.group.end)}` : "no result yet";
   const part = withAttributes(element("details", null,
@@ -132,13 +132,13 @@ async function card(run, several) {
 }
 
 /**
- * Return the model's rows and the best one of each of its nearest rivals, the best first, with their ranks.
+ * Return the model's best variant and that of its last run, and the best one of each of its nearest rivals, the best first, with their ranks.
  * @param {Group[]} groups
- * @param {string} model
+ * @param {Run} last the model's last run
  * @param {Condition} condition
  * @returns {{ rows: { group: Group, rank: number | null }[], rivals: number, models: number }}
  */
-function ranked(groups, model, { goal }) {
+function ranked(groups, { model, group: newest }, { goal }) {
   const sign = goal === "min" ? 1 : -1;
   const valued = groups.filter(({ end }) => end !== null).sort((first, second) => sign * (first.end - second.end));
   /** @type {Map<string, Group>} */
@@ -150,8 +150,8 @@ function ranked(groups, model, { goal }) {
   const place = order.findIndex((group) => group.model === model);
   const from = place < 0 ? 0 : place;
   const near = order.filter((group) => group.model !== model).sort((first, second) => Math.abs(order.indexOf(first) - from) - Math.abs(order.indexOf(second) - from) || order.indexOf(first) - order.indexOf(second)).slice(0, RIVALS);
-  const shown = valued.filter((group) => group.model === model || near.includes(group));
-  const open = groups.filter((group) => group.model === model && group.end === null);
+  const shown = valued.filter((group) => group === best.get(model) || group.key === newest || near.includes(group));
+  const open = groups.filter((group) => group.key === newest && group.end === null);
   return { rows: [...shown, ...open].map((group) => ({ group, rank: best.get(group.model) === group ? rankOf(group) : null })), rivals: near.length, models: order.length };
 }
 

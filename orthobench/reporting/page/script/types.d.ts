@@ -202,6 +202,8 @@ interface Index {
   sweeps: PlannedRun[][];
   /** The models of the user's own code, that of the last run first. */
   own: string[];
+  /** The files of own models that are not layers. */
+  plugins: Record<string, string>;
   /** The names of models for people. */
   names: Record<string, string>;
   /** How many runs of earlier versions of a model are left out, in words. */

@@ -67,10 +67,11 @@ function settingWords(settings) {
  * @param {string} model
  * @param {number} seeds
  * @param {Settings} settings
+ * @param {string} [plugin] the file that defines the model
  */
-export function seedsCommand(task, model, seeds, settings) {
+export function seedsCommand(task, model, seeds, settings, plugin) {
   const [, cell] = /^notebook:(.*)/.exec(model) ?? [];
-  if (!cell) return ["orthobench", "sweep", task, "--models", /^[^/]*\.py:/.test(model) ? `./${model}` : model, "--seeds", String(seeds), ...settingWords(settings)].map(shellQuoted).join(" ");
+  if (!cell) return ["orthobench", "sweep", task, "--models", /^[^/]*\.py:/.test(model) ? `./${model}` : model, ...(plugin ? ["--plugin", plugin] : []), "--seeds", String(seeds), ...settingWords(settings)].map(shellQuoted).join(" ");
   /** @param {unknown} value */
   const python = (value) => ({ true: "True", false: "False", null: "None" }[String(value)] ?? JSON.stringify(value));
   return `ob.sweep(${[JSON.stringify(task), `[${cell}]`, `seeds=${seeds}`, ...withoutVersions(settings).map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
