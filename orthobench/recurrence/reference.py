@@ -77,14 +77,16 @@ def scanned(call: Call, x: Tensor) -> Result:
     """Run all steps as one operation of an exported program; see `any_length`."""
     make, output = functools.partial(call.operation.step, **call.parameters), call.operation.output
     weight = call.weight
-    differ = isinstance(weight, Tensor) and (weight.dim() == 3 or output is not None)
+    inputs: State = (x,)
+    if isinstance(weight, Tensor) and (weight.dim() == 3 or output is not None):
+        inputs = x, weight
 
     def step(state: State, inputs: State) -> tuple[State, Tensor]:
-        x_t, w_t = inputs if differ else (*inputs, weight)
+        x_t, w_t = inputs if len(inputs) == 2 else (*inputs, weight)
         state = make(w_t)(x_t, *state)
         return state, state[0] if output is None else output(x_t, w_t, *state, **call.parameters)
 
-    return scan_steps(step, call.state, (x, weight) if differ else (x,))
+    return scan_steps(step, call.state, inputs)
 
 
 def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:
