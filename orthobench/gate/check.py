@@ -154,8 +154,9 @@ def check_baseline(
         with _check_session(temporary or db, db_only, options, display) as (store, session):
             if session is not None:
                 # An update may measure more seeds than a check trains.
-                for metric in planned_metrics(selected if for_update else checked) if display is not None else ():
-                    display.print_line(metric.line)
+                if display is not None:
+                    for metric in planned_metrics(selected if for_update else checked):
+                        display.print_line(metric.line)
                 if not for_update:
                     refusals |= _without_data(checked, configs, device)
                 trained = [
