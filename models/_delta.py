@@ -31,6 +31,7 @@ from orthobench.recurrence import (
     Projection,
     delta_rule,
     head_norm,
+    latest,
     normalized,
     project,
     read_memory,
@@ -166,7 +167,7 @@ class DeltaModel(Model):
         if weight is None:
             q = silu(project(inputs[-1:], self.input_weight[:skipped]))
         else:
-            recent = torch.cat((before, project(inputs[-taps:], self.input_weight)))[-taps:]
+            recent = torch.cat((before, project(latest(inputs, taps), self.input_weight)))[-taps:]
             last = (recent[1:].transpose(0, 1).flatten(1),)
             q = short_convolution(recent[-1:, :, :skipped], weight[:, :skipped], recent[:-1, :, :skipped])
         if not reads:

@@ -37,6 +37,7 @@ from orthobench.recurrence import (
     GradientTrace,
     Projection,
     gated_scan,
+    latest,
     project,
     selective_scan,
     short_convolution,
@@ -160,7 +161,7 @@ class Mamba(Model):
             return silu(project(inputs, self.input_weight)), silu(project(inputs[-1:], self.input_weight)), ()
         taps = len(weight)
         earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
-        recent = torch.cat((earlier, project(inputs[-taps:], self.input_weight)))[-taps:]
+        recent = torch.cat((earlier, project(latest(inputs, taps), self.input_weight)))[-taps:]
         at_end = short_convolution(recent[-1:], weight, recent[:-1], self.convolution_bias)
         x = Convolution(Projection(inputs, self.input_weight), weight, earlier, self.convolution_bias)
         return x, at_end, (recent[1:].transpose(0, 1).flatten(1),)

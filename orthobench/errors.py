@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import traceback
 from collections.abc import Iterable
 
 _PASSWORD = re.compile(r"(://[^\s:/]*:)[^\s@]*(?:@[^\s@?]*)*(?=@)")
@@ -36,10 +37,22 @@ def one_line(error: BaseException) -> str:
 
 
 class OrthobenchError(Exception):
-    """Base of the errors that the command line prints as one line, with exit code 2. Passwords are masked."""
+    """Base of the errors that the command line prints as one line, with exit code 2. Passwords are masked.
+
+    A notebook shows them as one line too, and the traceback if it is asked for it by `%tb`.
+    """
+
+    _was_shown = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(without_passwords(message))
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows: the message at first, and the traceback from then on."""
+        if self._was_shown:
+            return "".join(traceback.format_exception(self)).splitlines()
+        self._was_shown = True
+        return [f"{type(self).__name__}: {self}"]
 
 
 class UsageError(OrthobenchError):

@@ -132,7 +132,8 @@ def export(
         run: as for `load_model`; `db`, `weights`, `weights_at`, `plugins` and `model` likewise.
         file: the file; an existing file of the same kind is replaced.
         form: "safetensors" for the weights, "onnx" or "pt2" for the program.
-        steps: the number of time steps of the program; by default the number in the task's test data.
+        steps: a fixed number of time steps; None for a program that runs over any number. If torch cannot trace the
+            model so, `fixed` of the result says why, and the number is that of the task's test data.
         batch: the number of sequences in an input; None for inputs `[time, features]` without a batch.
         data_folder: the folder of the data sets; None for the usual one.
 

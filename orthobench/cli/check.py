@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +49,9 @@ def command(
         typer.Option("--db", help="Keep runs in this database and reuse its runs; default: a temporary one."),
     ] = None,
     db_only: Annotated[bool, typer.Option("--db-only", help="Train nothing; use the runs of the database.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the planned seeds can detect, and train nothing.")
+    ] = False,
     update: Annotated[bool, typer.Option("--update", help="Write the measured values into the baseline.")] = False,
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why the baseline changes; the baseline keeps it (with --update).")
@@ -87,6 +90,8 @@ def command(
     from orthobench.cli.session_display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
+    from orthobench.gate.check import with_seeds
+    from orthobench.gate.plan import planned_metrics
     from orthobench.gate.update import UpdateRefusedError
     from orthobench.gate.verdict import findings_record, findings_summary
     from orthobench.settings.assignments import narrow
@@ -108,6 +113,15 @@ def command(
         runs = narrow(
             runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
         )
+    if dry_run:
+        planned = planned_metrics([with_seeds(run, seeds, first_seed) for run in runs])
+        if json:
+            records.print_json([asdict(each) for each in planned])
+        for each in () if json else planned:
+            typer.echo(each.line)
+        if not planned:
+            typer.echo("no run has values from which a spread follows", err=True)
+        return
     has_values = measured_file(baseline).exists()
     with resumable(TerminalDisplay(quiet), hint="; the same command resumes" if db else "") as display:
         result = api.check(

@@ -30,7 +30,8 @@ def command(
     weights: Which = None,
     weights_at: WeightsPlace = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, metavar="T", help="Time steps of the program [the task's].")
+        int | None,
+        typer.Option("--steps", min=1, metavar="T", help="Fix the program's number of time steps [any number]."),
     ] = None,
     batch: Annotated[
         int | None,
@@ -63,5 +64,11 @@ def command(
             kind, meaning = "int64", f"[{names}], numbers of symbols"
         else:
             kind, meaning = "float32", f"[{names}, features], preprocessed as the task does"
-        typer.echo(f'its input "inputs" is {kind} {list(written.inputs)}: {meaning}')
-        typer.echo(f"its output is {list(written.outputs)}")
+        typer.echo(f'its input "inputs" is {kind} {_shape(written.inputs)}: {meaning}')
+        typer.echo(f"its output is {_shape(written.outputs)}")
+        if written.fixed:
+            typer.echo(f"its number of steps is fixed, because torch cannot leave it open here: {written.fixed}")
+
+
+def _shape(sizes: tuple[int | str, ...]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

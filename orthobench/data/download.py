@@ -9,10 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
+from ssl import SSLError
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 from orthobench.errors import UsageError
 from orthobench.system.files import make_folder
+from orthobench.version import __version__
 
 CHUNK = 1 << 16
 TIMEOUT_SECONDS = 30
@@ -34,8 +40,6 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
     Raises:
         UsageError: no mirror has the file (the message lists the reasons), or the folder cannot be written.
     """
-    import requests
-
     whole, part = folder / download.name, folder / f"{download.name}.part"
     reasons = []
     try:
@@ -45,9 +49,13 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
         for url in download.urls:
             try:
                 _continue(url, part, download, report)
-            except requests.RequestException as error:
-                status = error.response is not None and error.response.status_code
-                reasons.append(f"{url}: {f'HTTP {status}' if status else type(error).__name__}")
+            except HTTPError as error:
+                error.close()
+                reasons.append(f"{url}: HTTP {error.code}")
+                continue
+            except (URLError, HTTPException, ConnectionError, TimeoutError, SSLError) as error:
+                cause = error.reason if isinstance(error, URLError) else error
+                reasons.append(f"{url}: {type(cause).__name__}")
                 continue
             if md5(part) == download.md5:
                 part.replace(whole)
@@ -60,24 +68,27 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
 
 
 def _continue(url: str, part: Path, download: Download, report: Callable[[str, int, int], None]) -> None:
-    """Append the remaining bytes to a partial file, or start over if the server ignores ranges."""
-    import requests
+    """Append the remaining bytes to a partial file, or start over if the server ignores ranges.
 
+    Raises:
+        URLError, HTTPException, ConnectionError, TimeoutError, SSLError: the server has no answer or breaks off.
+    """
     have = part.stat().st_size if part.exists() else 0
     if have >= download.size:
         return
     # Not compressed, because a range of a compressed answer is none of the file.
-    headers = {"Range": f"bytes={have}-", "Accept-Encoding": "identity"}
-    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as answer:
-        answer.raise_for_status()
-        have = have if answer.status_code == requests.codes.partial_content else 0
+    headers = {"Range": f"bytes={have}-", "Accept-Encoding": "identity", "User-Agent": f"orthobench/{__version__}"}
+    with urlopen(Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as answer:
+        have = have if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
         with part.open("ab" if have else "wb") as stream:
-            for chunk in answer.iter_content(CHUNK):
+            while chunk := answer.read(CHUNK):
                 stream.write(chunk)
                 have += len(chunk)
                 report(download.name, have, download.size)
                 if have > download.size:  # not our file and perhaps endless; the checksum will differ
                     return
+        if answer.length:  # `read` ends without an error if the connection does
+            raise IncompleteRead(b"", answer.length)
 
 
 def md5(path: Path) -> str:

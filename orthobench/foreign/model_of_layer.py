@@ -47,7 +47,7 @@ from orthobench.isolation import isolated, seed_generators
 from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace
+from orthobench.recurrence import GradientTrace, has_any_length, scan_steps
 from orthobench.settings import text
 
 _TRIAL_SIZES = ((8, 16), (64, 128))
@@ -227,6 +227,8 @@ class Foreign(Model):
         own = self._unpacked(state) if state else None
         if trace is not None and self.interface.traced is not None:
             return self._step_by_step(x, own, trace)
+        if self.interface.from_zero and has_any_length(x):
+            return self._scanned(x, state)
         outputs, final = self.interface.way.call(self.layer, x, own, self.units)
         return outputs, self._packed(final) if self.interface.from_zero else ()
 
@@ -244,6 +246,18 @@ class Foreign(Model):
             state = self._unpacked(tuple(parts))
         trace.watch("h", hidden)
         return torch.stack(hidden), self._packed(state) if self.interface.from_zero else ()
+
+    def _scanned(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run one step at a time in an exported program for any number of steps."""
+
+        def step(state: State, inputs: State) -> tuple[State, Tensor]:
+            output, after = self.interface.way.call(self.layer, inputs[0][None], self._unpacked(state), self.units)
+            return self._packed(after), output[0]
+
+        for module in self.layer.modules():
+            if isinstance(module, nn.RNNBase):
+                module._init_flat_weights()  # it would do so in a step, which must not change the layer
+        return scan_steps(step, state or self.initial_state(x.shape[1]), (x,))
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

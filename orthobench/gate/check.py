@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +19,16 @@ from orthobench.errors import MissingDataError, UsageError
 from orthobench.executors.job import Ending, Job
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
+from orthobench.gate.plan import planned_metrics
 from orthobench.gate.results import SeedResult, calibrate, collect_results
-from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
+from orthobench.gate.update import (
+    UpdateRefusedError,
+    check_detection,
+    check_seeds,
+    provenance,
+    vacuous_metrics,
+    with_new_values,
+)
 from orthobench.gate.verdict import Finding
 from orthobench.options.run_options import SweepOptions
 from orthobench.planning.plan import SweepRun
@@ -29,6 +40,7 @@ from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
 from orthobench.system import environment
+from orthobench.system.files import storage_error
 from orthobench.system.location import Location, Place
 from orthobench.system.signals import Stopped, stop_on_signals
 from orthobench.training.device import check_backend, pick_device
@@ -41,6 +53,7 @@ class CheckResult:
     Attributes:
         baseline: the file.
         findings: one per metric of each run.
+        temporary: a temporary database, which a refused update moves next to the baseline.
     """
 
     baseline: Path
@@ -49,6 +62,7 @@ class CheckResult:
     configs: Mapping[str, list[RunConfig]]
     results: Mapping[str, Mapping[int, SeedResult]]
     facts: Mapping[str, Any]
+    temporary: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -65,8 +79,27 @@ class CheckResult:
             For each run, the losses that a check detects, and warnings on metrics that any model would pass.
 
         Raises:
-            UpdateRefusedError: a run has no value, or its checks would detect too little. Nothing is written then.
+            UpdateRefusedError: a run has no value, or its checks would detect too little. The baseline is unchanged,
+                and a temporary database with the runs moves next to it.
         """
+        try:
+            return self._update_baseline(reason)
+        except UpdateRefusedError as error:
+            if self.temporary is None or not self.temporary.exists():
+                raise
+            raise UpdateRefusedError(f"{error}; {self._keep_runs(self.temporary)}") from error
+
+    def _keep_runs(self, database: Path) -> str:
+        """Move the runs next to the baseline, and say where they are."""
+        names = (f".refused-{number}.db" for number in itertools.count(1))
+        kept = next(path for name in names if not (path := self.baseline.with_suffix(name)).exists())
+        try:
+            shutil.move(database, kept)
+        except OSError as error:
+            raise storage_error(kept, error) from error
+        return f"its runs are kept: --db {kept} uses them again"
+
+    def _update_baseline(self, reason: str) -> list[str]:
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
         names = [run.name for run in runs]
         lines = [
@@ -102,7 +135,7 @@ def check_baseline(
     # of a product that is timed next to it.
     options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
-    checked = [_with_seeds(run, seeds, first_seed) for run in selected]
+    checked = [with_seeds(run, seeds, first_seed) for run in selected]
     configs = {run.name: _resolve(catalog, run) for run in checked}
     for run in checked:
         check_directions(run, configs[run.name][0])
@@ -114,30 +147,43 @@ def check_baseline(
     check_backend(options.backend, device)
     facts = environment.describe(device)
 
-    with _check_session(db, db_only, options, display) as (store, session):
-        if session is not None:
-            if not for_update:
-                refusals |= _without_data(checked, configs, device)
-            trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
-            with stop_on_signals(session.stop):
-                calibrate(store, device, _trained(session, trained))
-        # An update records that this code produced the runs. In a new database this is true without a comparison.
-        compares_code = not ((db_only and not for_update) or (db is None and not db_only))
-        seed_results = {
-            name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
-            for name, own in configs.items()
-        }
+    with ExitStack() as cleanup:
+        temporary = None
+        if db is None and not db_only:
+            temporary = Path(cleanup.enter_context(TemporaryDirectory(prefix="orthobench-check-")), "check.db")
+        with _check_session(temporary or db, db_only, options, display) as (store, session):
+            if session is not None:
+                # An update may measure more seeds than a check trains.
+                if display is not None:
+                    for metric in planned_metrics(selected if for_update else checked):
+                        display.print_line(metric.line)
+                if not for_update:
+                    refusals |= _without_data(checked, configs, device)
+                trained = [
+                    config for name, own in configs.items() if for_update or name not in refusals for config in own
+                ]
+                with stop_on_signals(session.stop):
+                    calibrate(store, device, _trained(session, trained))
+            # An update records that this code produced the runs. In a new database this is true without a comparison.
+            compares_code = not ((db_only and not for_update) or (db is None and not db_only))
+            seed_results = {
+                name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
+                for name, own in configs.items()
+            }
 
-    findings: list[Finding] = []
-    for run in checked:
-        if run.name in refusals:
-            findings.append(refusals[run.name])
-        else:
-            findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
-    if history is not None:
-        with open_store(history, create=True) as store:
-            store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
-    return CheckResult(baseline, findings, selected, configs, seed_results, facts)
+        findings: list[Finding] = []
+        for run in checked:
+            if run.name in refusals:
+                findings.append(refusals[run.name])
+            else:
+                findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+        if history is not None:
+            with open_store(history, create=True) as store:
+                store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
+        result = CheckResult(baseline, findings, selected, configs, seed_results, facts, temporary)
+        if for_update:
+            weakref.finalize(result, cleanup.pop_all().close)
+        return result
 
 
 def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
@@ -163,16 +209,10 @@ def _without_data(
 def _check_session(
     db: Place | None, db_only: bool, options: SweepOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
-    """Open the database, and also a session unless nothing trains. Without a name the database is temporary."""
-    if db_only:
+    """Open the database, and also a session unless nothing trains."""
+    if db is None or db_only:
         with open_store(named_or_default(db, writes=False)) as store:
             yield store, None
-    elif db is None:
-        with (
-            TemporaryDirectory(prefix="orthobench-check-") as folder,
-            open_session(str(Path(folder) / "check.db"), options, display) as session,
-        ):
-            yield session.open_store, session
     else:
         with open_session(db, options, display) as session:
             yield session.open_store, session
@@ -201,7 +241,7 @@ def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
         raise Stopped
 
 
-def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
+def with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
     """Return the run with other seeds; None keeps the number or first seed of the baseline."""
     if count is None and first is None:
         return run

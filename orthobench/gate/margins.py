@@ -2,11 +2,13 @@
 
 The power of a check is the probability that unchanged code passes, according to the noncentral t distribution. The
 detection of a loss, in standard deviations of the baseline's values, is the probability that code with this loss does
-not pass. `orthobench.analysis.inference` says when code passes and when it is worse.
+not pass. The detectable loss is the one that most checks call worse. `orthobench.analysis.inference` says when code
+passes and when it is worse.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -60,6 +62,52 @@ def detection(values: Sequence[float], n_now: int, allowed_loss: float, deviatio
     if deviation == 0:
         return 1.0
     return 1 - power(allowed_loss, deviation, len(values), n_now, deviations * deviation)
+
+
+def detectable_loss(values: Sequence[float], n_now: int, allowed_loss: float, direction: Goal) -> float:
+    """Return the loss of the mean that a check of `n_now` seeds calls worse with probability DETECTION.
+
+    Simulated checks draw their values from those of the baseline. In each, either test of `inference.is_worse` calls
+    every loss from some size on worse, so the result is a quantile of these sizes.
+    """
+    import numpy as np
+    from scipy.stats import t
+
+    n_before, deviation = len(values), statistics.stdev(values)
+    if deviation == 0:
+        return allowed_loss
+    before = (np.array(values) - statistics.fmean(values)) * (1 if direction == "min" else -1)
+    # A fixed seed, because the same values must always give the same loss. The factor makes the variance of the draws
+    # that of the values, which divides by n - 1.
+    draws = np.random.default_rng(0).choice(before, (RESAMPLES, n_now)) * math.sqrt(n_before / (n_before - 1))
+    shares = [np.full(RESAMPLES, deviation**2 / n_before), draws.var(axis=1, ddof=1) / n_now]
+    freedom = welch_freedom(shares, [n_before, n_now])
+    by_mean = allowed_loss - draws.mean(axis=1) + t.isf(LEVEL, freedom) * np.sqrt(sum(shares))
+    by_rank = np.full(RESAMPLES, np.inf)
+    if (pairs := _deciding_pairs(n_before, n_now)) is not None:
+        gaps = (before[:, None] + allowed_loss - draws[:, None, :]).reshape(RESAMPLES, -1)
+        by_rank = np.partition(gaps, pairs - 1, axis=1)[:, pairs - 1]
+    return float(np.quantile(np.minimum(by_mean, by_rank), DETECTION))
+
+
+@functools.cache
+def _deciding_pairs(n: int, m: int) -> int | None:
+    """Return how many of the n * m pairs must have the higher value in the second sample, for p of at most LEVEL.
+
+    It is the one-sided test of ranks of samples without ties; None if the samples are too small for it.
+    """
+    import numpy as np
+
+    # How many orders have 0, 1, ... such pairs: the coefficients of prod_i (1 - q^(n+i)) / (1 - q^i), i = 1 ... m.
+    orders = np.zeros(n * m + 1)
+    orders[0] = 1
+    for i in range(1, m + 1):
+        orders[n + i :] -= orders[: -(n + i)].copy()
+        for k in range(i, len(orders)):
+            orders[k] += orders[k - i]
+    p = orders[::-1].cumsum() / math.comb(n + m, n)  # for n * m such pairs, for n * m - 1, ...
+    deciding = int(np.count_nonzero(p <= LEVEL))
+    return n * m - deciding + 1 if deciding else None
 
 
 def seeds_needed(values: Sequence[float], n_now: int, direction: Goal) -> tuple[int, int] | None:

@@ -13,7 +13,14 @@ from orthobench.analysis.inference import limit
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.errors import UsageError
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
-from orthobench.gate.margins import DETECTION, DEVIATIONS, detection, measured_margin, seeds_needed
+from orthobench.gate.margins import (
+    DETECTION,
+    DEVIATIONS,
+    detectable_loss,
+    detection,
+    measured_margin,
+    seeds_needed,
+)
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
@@ -108,7 +115,8 @@ def check_detection(run: CheckedRun) -> list[str]:
         source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
         lines.append(
             f"{name}: {allowed:.2g} may be lost ({source}); {n_now} seeds detect a loss of 1 standard deviation in "
-            f"{small:.0%} of the checks, of {DEVIATIONS:g} in {large:.0%}"
+            f"{small:.0%} of the checks, of {DEVIATIONS:g} in {large:.0%}; a loss of "
+            f"{detectable_loss(values, n_now, allowed, metric.direction):.2g} counts as worse in {DETECTION:.0%}"
         )
     return lines
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orthobench.recurrence.any_length import has_any_length as has_any_length
+from orthobench.recurrence.any_length import latest as latest
+from orthobench.recurrence.any_length import scan_steps as scan_steps
 from orthobench.recurrence.backends import BACKENDS as BACKENDS
 from orthobench.recurrence.backends import BackendError as BackendError
 from orthobench.recurrence.backends import last_used as last_used

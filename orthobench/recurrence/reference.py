@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from orthobench.recurrence.any_length import has_any_length, scan_steps
 from orthobench.recurrence.call import Call, Result, State
 from orthobench.recurrence.plain_tensors import needs_torch
 
@@ -43,6 +44,8 @@ def run(call: Call) -> Result:
     assert isinstance(x, Tensor)
     if call.operation.weights is not None:
         call = replace(call, weight=call.operation.weights(x, call.weight, **call.parameters))
+    if has_any_length(x):
+        return scanned(call, x)
     is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(x) < _LONG)
     if is_small or call.trace is not None or not torch.is_grad_enabled() or needs_torch():
         return loop(call, x, *call.state)
@@ -68,6 +71,22 @@ def loop(call: Call, x: Tensor, *state: Tensor) -> Result:
     assert isinstance(call.weight, Tensor)
     parts = zip(x.unbind(0), call.weight.unbind(0), states, strict=True)
     return torch.stack([output(x_t, w_t, *state, **call.parameters) for x_t, w_t, state in parts]), states[-1]
+
+
+def scanned(call: Call, x: Tensor) -> Result:
+    """Run all steps as one operation of an exported program; see `any_length`."""
+    make, output = functools.partial(call.operation.step, **call.parameters), call.operation.output
+    weight = call.weight
+    inputs: State = (x,)
+    if isinstance(weight, Tensor) and (weight.dim() == 3 or output is not None):
+        inputs = x, weight
+
+    def step(state: State, inputs: State) -> tuple[State, Tensor]:
+        x_t, w_t = inputs if len(inputs) == 2 else (*inputs, weight)
+        state = make(w_t)(x_t, *state)
+        return state, state[0] if output is None else output(x_t, w_t, *state, **call.parameters)
+
+    return scan_steps(step, call.state, inputs)
 
 
 def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:

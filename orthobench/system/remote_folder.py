@@ -18,13 +18,16 @@ class RemoteFolder:
         what: the word for the files in the error.
 
     Raises:
-        UsageError: no installed file system supports the URL.
+        UsageError: no installed file system supports the URL, or it is a reference.
     """
 
     def __init__(self, url: Location, below: str = "", what: str = "files") -> None:
         from fsspec.core import url_to_fs
 
         self.url = Location("/".join(filter(None, (url.real.rstrip("/"), below))))
+        protocols = {part.partition("://")[0] for part in self.url.real.split("::")}
+        if "reference" in protocols:  # older versions of fsspec run code that the file of references contains
+            raise UsageError(f"{what} cannot be kept at {url}: nothing can be written below a reference")
         try:
             self.files, self.folder = url_to_fs(self.url.real)
         except (ImportError, ValueError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from orthobench.errors import UsageError, needs_extra
+from orthobench.errors import UsageError, needs_extra, one_line
 from orthobench.foreign.trial import tensors_of
 from orthobench.model import Model
 from orthobench.options.arguments import ExportFormat
@@ -24,6 +24,8 @@ from orthobench.system.kinds import refuse_other_kinds
 from orthobench.task import as_stream
 from orthobench.trained.load import TrainedModel
 
+_TRACED = 5
+"""The number of steps with which a program for any number is traced."""
 KINDS: dict[ExportFormat, str] = {"safetensors": "safetensors", "onnx": "ONNX", "pt2": "PT2"}
 
 
@@ -32,16 +34,18 @@ class Exported:
     """An exported file.
 
     Attributes:
-        inputs: the shape of the program's input; None for a file with weights only.
+        inputs: the shape of the program's input, where "T" is any number of steps; None for a file with weights only.
         outputs: the shape of its output.
         tokens: whether its input is numbers of symbols in int64, rather than features in float32.
+        fixed: why the program has a fixed number of steps although none was given; empty if it has not.
     """
 
     file: Path
     form: ExportFormat
-    inputs: tuple[int, ...] | None = None
-    outputs: tuple[int, ...] | None = None
+    inputs: tuple[int | str, ...] | None = None
+    outputs: tuple[int | str, ...] | None = None
     tokens: bool = False
+    fixed: str = ""
 
 
 class Program(nn.Module):
@@ -83,10 +87,11 @@ def export(
 ) -> Exported:
     """Write a trained model to a file, or replace a file of the same kind.
 
-    The program has a fixed number of steps. It includes the model's embedding but not the task's preprocessing.
+    The program includes the embedding of the model but not the preprocessing of the task. It runs over any number of
+    steps, or that of the task's test data, which must be present, if torch cannot trace the model so.
 
     Args:
-        steps: the number of time steps T; by default as in the task's test data, which must then be present.
+        steps: a fixed number of time steps T, which are then unrolled; None for any number.
         batch: the number of sequences B of an input `[T, B, features]`; None for an input `[T, features]`.
 
     Raises:
@@ -106,16 +111,41 @@ def export(
     if signature.readout == "positions":
         raise UsageError("a program has no input for the positions that this task reads: write safetensors instead")
     features = () if signature.tokens else (signature.input_size,)
-    shape = (steps or _steps(trained), *(() if batch is None else (batch,)), *features)
+    sizes = (*(() if batch is None else (batch,)), *features)
     # On the CPU, because a program keeps the device on which it was traced.
     program = Program(trained.model.cpu(), is_batched=batch is not None)
     trained.model.to(trained.device)
-    inputs = torch.zeros(shape, dtype=torch.int64 if signature.tokens else torch.float32)
-    with torch.no_grad():
-        outputs = tuple(program(inputs).shape)
-    facts = json.dumps({"spec": asdict(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})
-    _write(file, (_onnx if form == "onnx" else _pt2)(program, inputs, facts))
-    return Exported(file, form, shape, outputs, signature.tokens)
+
+    def content(length: int | None) -> tuple[bytes, tuple[int, ...]]:
+        shape = (length or _TRACED, *sizes)
+        inputs = torch.zeros(shape, dtype=torch.int64 if signature.tokens else torch.float32)
+        with torch.no_grad():
+            outputs = tuple(program(inputs).shape)
+        facts = {"spec": asdict(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration}
+        facts["steps"] = length
+        translate = _onnx if form == "onnx" else _pt2
+        return translate(program, inputs, json.dumps(facts), length is None), outputs
+
+    fixed, given = "", steps
+    try:
+        written, outputs = content(steps)
+    except Exception as error:  # torch raises many kinds for programs that it cannot trace
+        if steps is not None:
+            raise
+        fixed, given = _reason(error), _steps(trained)
+        written, outputs = content(given)
+    _write(file, written)
+    if given is not None:
+        return Exported(file, form, (given, *sizes), outputs, signature.tokens, fixed)
+    every = signature.readout == "all"
+    return Exported(file, form, ("T", *sizes), ("T", *outputs[1:]) if every else outputs, signature.tokens)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the error that began a chain."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return one_line(error)
 
 
 def _steps(trained: TrainedModel) -> int:
@@ -136,25 +166,39 @@ def _check_onnx() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporters inside the block, because they warn about their own code and packages that they miss."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Silence the exporters inside the block, because they warn about their own code and packages that they miss.
+
+    They also log the errors that they raise.
+    """
+    loggers = {
+        name: logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch._export", "torch._dynamo")
+    }
+    levels = {name: log.level for name, log in loggers.items()}
+    for log in loggers.values():
+        log.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for name, log in loggers.items():
+            log.setLevel(levels[name])
 
 
-def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
+def _onnx(program: Program, inputs: Tensor, facts: str, any_length: bool) -> bytes:
     """Return the program as an ONNX file that contains the weights and the facts."""
+    axes = ({0: "T"},) if any_length else None
     name = type(program.model).__name__
     with _quiet():
         try:
             exported = torch.onnx.export(
-                program, (inputs,), dynamo=True, verbose=False, input_names=["inputs"], output_names=["outputs"]
+                program,
+                (inputs,),
+                dynamo=True,
+                verbose=False,
+                input_names=["inputs"],
+                output_names=["outputs"],
+                dynamic_shapes=axes,
             )
         except torch.onnx.OnnxExporterError as error:
             raise UsageError(
@@ -165,11 +209,12 @@ def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
     return bytes(exported.model_proto.SerializeToString())
 
 
-def _pt2(program: Program, inputs: Tensor, facts: str) -> bytes:
+def _pt2(program: Program, inputs: Tensor, facts: str, any_length: bool) -> bytes:
     """Return the program as an archive that `torch.export.load` reads, with the facts in an extra file."""
     content = BytesIO()
+    axes = ({0: torch.export.Dim.DYNAMIC},) if any_length else None
     with _quiet():
-        exported = torch.export.export(program, (inputs,), strict=False)
+        exported = torch.export.export(program, (inputs,), dynamic_shapes=axes, strict=False)
         torch.export.save(exported, content, extra_files={"orthobench.json": facts})
     return content.getvalue()
 

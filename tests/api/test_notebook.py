@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -174,3 +175,30 @@ def test_figure_without_data_says_why(draw, words, swept, tiny):
     with pytest.raises(ob.UsageError) as raised:
         draw(swept)
     assert words in str(raised.value)
+
+
+SCRIPT = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance(colors="nocolor")
+shell.run_cell("from orthobench.options.run_options import RunOptions, SweepOptions")
+for cell in ("RunOptions(device='tpu')", "SweepOptions(jobs=-1)", "1 / 0"):
+    print("In:", cell)
+    shell.run_cell(cell)
+    print("%tb")
+    shell.run_line_magic("tb", "")
+"""
+
+
+def test_cell_shows_an_error_as_one_line_and_its_traceback_on_demand():
+    """In a process of its own, because IPython changes the displays and hooks of a process."""
+    pytest.importorskip("IPython", reason="IPython is not installed: pip install -e '.[dev]'")
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    device, jobs, division = (part.partition("\n")[2].split("%tb\n") for part in done.stdout.split("In:")[1:])
+    assert device[0] == "UsageError: unknown device 'tpu': did you mean cpu?\n"
+    assert jobs[0].startswith("UsageError: ")  # pydantic's ValidationError is its cause
+    assert len(jobs[0].splitlines()) == 1
+    for _, traceback in (device, jobs):
+        assert "Traceback (most recent call last)" in traceback
+        assert "in <module>" in traceback
+    assert len(division[0].splitlines()) > 3  # other errors are as in any notebook

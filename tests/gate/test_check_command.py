@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
-from orthobench.gate.margins import detection
+from orthobench.gate.margins import detectable_loss, detection
 from orthobench.store import open_store
 from orthobench.store.tables import CHECK
 
@@ -243,7 +243,7 @@ def test_update_shows_the_detection_power(file, orthobench):
     small, large = (detection(values, 6, run.metrics["mse"].measured_margin, deviations) for deviations in (1, 3))
     line = next(line for line in outcome.err.splitlines() if line.startswith("adding/gru: mse: "))
     assert line.startswith(f"adding/gru: mse: {run.metrics['mse'].measured_margin:.2g} may be lost (measured); 6 seeds")
-    assert line.endswith(f"1 standard deviation in {small:.0%} of the checks, of 3 in {large:.0%}")
+    assert f"1 standard deviation in {small:.0%} of the checks, of 3 in {large:.0%}; a loss of " in line
     assert small < 0.1 < 0.8 <= large
 
 
@@ -255,6 +255,58 @@ def test_update_refuses_margins_that_detect_too_little(file, orthobench):
     fix = "give the run 6 seeds in the baseline file, and measure 20 with `orthobench check --update --seeds 20`"
     assert f"less than 80%: {fix}" in outcome.err
     assert not measured_file(file).exists()
+    assert "kept" not in outcome.err  # they are where the user wants them
+
+
+def test_refused_update_keeps_its_runs(file, orthobench, tmp_path):
+    file.write_text(TEXT.partition("[run.metrics")[0])
+    for number in (1, 2):
+        outcome = orthobench("check", "--update", "--reason", "first")
+        assert outcome.code == 3
+        kept = f"checks/baseline.refused-{number}.db"
+        assert f"its runs are kept: --db {kept} uses them again; checks/baseline.toml is unchanged" in outcome.err
+    file.write_text(file.read_text() + "[run.metrics.mse]\ndirection = 'min'\nallowed_loss = 3.0\n")
+    again = orthobench("check", "--update", "--reason", "with an allowed loss", "--db", kept)
+    assert again.code == 0
+    assert "epoch" not in again.err  # nothing trains again
+    with open_store(tmp_path / kept) as store:
+        assert sorted(run.seed for run in store.runs()) == [0, 1, 2]
+
+
+CELL = """
+import torch
+
+class MyCell(torch.nn.RNNCell):
+    pass
+"""
+
+
+def test_layer_of_a_file_is_checked_by_its_path(file, orthobench, tmp_path):
+    """It needs no registration."""
+    (tmp_path / "cell.py").write_text(CELL)
+    file.write_text(TEXT.rpartition("\n[[run]]")[0].replace('"gru"', '"./cell.py:MyCell"'))
+    assert orthobench("check", "--update", "--reason", "first").code == 0
+    (run,) = read_baseline(file).run
+    assert (run.name, sorted(run.metrics["mse"].values)) == ("adding/./cell.py:MyCell", [0, 1, 2])
+    outcome = orthobench("check", "--json")
+    assert (outcome.code, findings(outcome)["adding/./cell.py:MyCell mse"]["verdict"]) == (0, "same")
+    change(file, "./cell.py:MyCell", -1000)
+    outcome = orthobench("check", "--json")
+    assert (outcome.code, findings(outcome)["adding/./cell.py:MyCell mse"]["verdict"]) == (1, "worse")
+
+
+def test_plan_says_what_it_detects_before_it_trains(measured, file):
+    outcome = measured("check", "--dry-run", "--json", "--seeds", "5")
+    planned = json.loads(outcome.out)
+    assert (outcome.code, outcome.err, len(planned)) == (0, "", 2)
+    (metric,) = [each for each in planned if each["run"] == "adding/rnn"]
+    values = list(read_baseline(file).run[1].metrics["mse"].values.values())
+    assert metric["detectable"] == detectable_loss(values, 5, 3.0, "min") > 3.0
+    assert (metric["measured"], metric["seeds"], metric["allowed"]) == (3, 5, 3.0)
+    line = f"5 seeds detect a loss of {metric['detectable']:.2g} in 80% of the checks; 3 may be lost, and unchanged"
+    assert line in measured("check", "--dry-run", "--seeds", "5").out
+    outcome = measured("check", "--db", "runs.db", "--seeds", "5", "--only", "adding/rnn")
+    assert outcome.err.index(line) < outcome.err.index("epoch")
 
 
 def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_folder, tmp_path):

@@ -14,6 +14,8 @@ from orthobench.gate.margins import (
     CERTAIN,
     DETECTION,
     DEVIATIONS,
+    _deciding_pairs,
+    detectable_loss,
     detection,
     measured_margin,
     power,
@@ -125,3 +127,42 @@ def test_small_baseline_needs_more_seeds():
         margin = next(m for m in np.linspace(0, 10, 2001) if power(m, limit, 20, n) >= CERTAIN)
         assert (1 - power(margin, 1.0, 20, n, 3.0) >= DETECTION) == enough
     assert seeds_needed([*[0.0] * 119, 1.0], 3, "min") is None
+
+
+@pytest.mark.parametrize(("n_before", "n_now", "goal"), [(12, 5, "min"), (40, 8, "min"), (12, 5, "max")])
+def test_detectable_loss_is_called_worse_in_most_simulated_checks(n_before, n_now, goal):
+    """Against checks of normal values, by the verdict itself; within three standard errors of their share."""
+    checks, allowed = 600, 0.5
+    before = stats.norm.ppf((np.arange(n_before) + 0.5) / n_before).tolist()
+    loss = detectable_loss(before, n_now, allowed, goal)
+    mean, draw = loss if goal == "min" else -loss, np.random.default_rng(3)
+    now = draw.normal(mean, np.std(before, ddof=1), (checks, n_now)).tolist()
+    share = sum(is_worse(before, values, goal, allowed) for values in now) / checks
+    assert share == pytest.approx(DETECTION, abs=3 * math.sqrt(DETECTION * (1 - DETECTION) / checks))
+
+
+def test_detectable_loss_of_a_skewed_spread_depends_on_the_better_direction():
+    """A seed that fails to learn widens the spread on the side of the losses."""
+    before = [0.0] * 15 + [0.1, 0.2, 0.3, 0.2, 5.0]
+    losses = {goal: detectable_loss(before, 5, 0.5, goal) for goal in ("min", "max")}
+    mirrored = [-value for value in before]
+    assert losses == {
+        goal: detectable_loss(mirrored, 5, 0.5, other) for goal, other in (("min", "max"), ("max", "min"))
+    }
+    assert losses["min"] != losses["max"]
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (12, 5), (20, 8)])
+def test_deciding_pairs_are_those_of_the_exact_rank_test(n, m):
+    pairs = _deciding_pairs(n, m)
+    p = {u: stats.mannwhitneyu(*_samples_with_pairs(n, m, u), alternative="less", method="exact").pvalue
+         for u in (pairs, pairs - 1)}  # fmt: skip
+    assert p[pairs] <= LEVEL < p[pairs - 1]
+    assert _deciding_pairs(2, 2) is None
+
+
+def _samples_with_pairs(n, m, pairs):
+    """Return two samples without ties, of whose n * m pairs this many have the higher value in the second one."""
+    first = np.arange(1.0, n + 1)
+    below = [pairs // m + (i < pairs % m) for i in range(m)]
+    return first, np.array([count + 0.5 + 0.01 * i for i, count in enumerate(below)])

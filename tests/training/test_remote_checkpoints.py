@@ -9,6 +9,7 @@ from support.checkpoints import newest
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.system.location import Location
+from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"
@@ -83,6 +84,14 @@ def test_clearing_leaves_nothing(files, checkpoints):
 def test_unknown_url_scheme_is_refused():
     with pytest.raises(UsageError, match="cannot be kept at nosuch://x"):
         checkpoints_at(Location("nosuch://x"), "k")
+
+
+@pytest.mark.parametrize("url", ["reference://x", "simplecache::reference://x", "dir::reference::file://x"])
+def test_references_are_refused_before_fsspec_reads_them(url, monkeypatch):
+    """Older versions of fsspec run code that a file of references contains."""
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda *_: pytest.fail("opened"))
+    with pytest.raises(UsageError, match="nothing can be written below a reference"):
+        RemoteFolder(Location(url))
 
 
 def test_folder_path_is_a_local_folder(tmp_path):

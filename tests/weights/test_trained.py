@@ -236,14 +236,48 @@ def test_pt2_file_gives_the_same_outputs(database, tiny, tmp_path, task, batch):
     written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, batch=batch)
     inputs = trained.task.test.batch(torch.arange(batch or 1)).inputs
     inputs = inputs[:, 0] if batch is None else inputs
-    assert written.inputs == tuple(inputs.shape)
+    assert written.inputs == ("T", *inputs.shape[1:])
+    assert (written.outputs[0] == "T") == (task == "copying")
+    assert written.fixed == ""
     facts = {"orthobench.json": ""}
     program = torch.export.load(tmp_path / "m.pt2", extra_files=facts)
     output = program.module()(inputs)
-    assert written.outputs == tuple(output.shape)
-    expected = trained(inputs[:, None])[..., 0, :] if batch is None else trained(inputs)
-    torch.testing.assert_close(output, expected)
-    assert json.loads(facts["orthobench.json"])["spec"]["model"] == "scornn"
+    assert written.outputs[1:] == tuple(output.shape)[1:]
+    for x in (inputs, torch.cat((inputs, inputs))):
+        expected = trained(x[:, None])[..., 0, :] if batch is None else trained(x)
+        torch.testing.assert_close(program.module()(x), expected)
+    content = json.loads(facts["orthobench.json"])
+    assert (content["spec"]["model"], content["steps"]) == ("scornn", None)
+
+
+GROWING = """
+import torch
+
+class Growing(torch.nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.rnn = torch.nn.RNN(input_size, hidden_size)
+
+    def forward(self, x):
+        return self.rnn(x)[0] * torch.stack([torch.ones(()) for _ in x]).mean()
+"""
+"""A layer whose program has as many operations as its sequence has steps, and that returns no state."""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_program_that_fits_one_length_says_so(database, tiny, tmp_path, orthobench):
+    (tmp_path / "cell.py").write_text(GROWING)
+    model = f"{tmp_path / 'cell.py'}:Growing"
+    run = train(database, tiny, model, epochs="1")
+    written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, model=model)
+    assert written.inputs == (10, 2)
+    facts = {"orthobench.json": ""}
+    program = torch.export.load(tmp_path / "m.pt2", extra_files=facts)
+    assert json.loads(facts["orthobench.json"])["steps"] == 10
+    x = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(program.module()(x), ob.load_model(run, database, model=model)(x[:, None])[0])
+    assert "\n" not in written.fixed
+    assert "Constraints violated" in written.fixed
 
 
 QUICK = {"eurnn", "lru"}
@@ -257,7 +291,14 @@ QUICK = {"eurnn", "lru"}
 def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
     run = train(database, tiny, model, epochs="1", **few_reflections(model))
     trained = ob.load_model(run, database)
-    ob.export(run, tmp_path / "m.pt2", "pt2", db=database, steps=7)
+    written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database)
+    assert (written.inputs, written.fixed) == (("T", 2), "")
+    program = torch.export.load(tmp_path / "m.pt2").module()
+    for steps in (3, 17):
+        inputs = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(program(inputs), trained(inputs[:, None])[0])
+    written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, steps=7)
+    assert written.inputs == (7, 2)
     inputs = torch.randn(7, 2, generator=torch.Generator().manual_seed(0))
     output = torch.export.load(tmp_path / "m.pt2").module()(inputs)
     torch.testing.assert_close(output, trained(inputs[:, None])[0])
@@ -279,14 +320,15 @@ def test_onnx_file_gives_the_same_outputs(database, tiny, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     run = train(database, tiny, "scornn")
-    words = ("export", run.key, tmp_path / "m.onnx", "--format", "onnx", "--steps", "12", "--db", database)
+    words = ("export", run.key, tmp_path / "m.onnx", "--format", "onnx", "--db", database)
     command = [sys.executable, "-m", "orthobench", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")  # the exporter warns about packages that it misses
-    inputs = torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
     session = runtime.InferenceSession(tmp_path / "m.onnx")
-    (output,) = session.run(None, {"inputs": inputs.numpy()})
-    torch.testing.assert_close(torch.from_numpy(output), ob.load_model(run, database)(inputs[:, None])[0])
+    for steps in (1, 12, 30):
+        inputs = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0))
+        (output,) = session.run(None, {"inputs": inputs.numpy()})
+        torch.testing.assert_close(torch.from_numpy(output), ob.load_model(run, database)(inputs[:, None])[0])
     (facts,) = [entry.value for entry in onnx.load(tmp_path / "m.onnx").metadata_props if entry.key == "orthobench"]
     assert json.loads(facts)["spec"]["task"] == "adding"
     assert [file.name for file in tmp_path.glob("m.*")] == ["m.onnx"]
@@ -324,8 +366,10 @@ def test_commands_evaluate_and_export(database, tiny, tmp_path, orthobench):
     done = orthobench("evaluate", run.key, "-s", "sequence_length=20", "--weights", "last", "--db", database)
     assert f"run {run.key}: adding rnn, last weights of iteration 12, on sequence_length=20" in done.out
     done = orthobench("export", run.key, "--format", "pt2", str(tmp_path / "m.pt2"), "--db", database)
-    assert 'its input "inputs" is float32 [10, 2]: [time, features]' in done.out
+    assert 'its input "inputs" is float32 [T, 2]: [time, features]' in done.out
     assert "its output is [1]" in done.out
+    done = orthobench("export", run.key, "--format", "pt2", str(tmp_path / "m.pt2"), "--steps", "6", "--db", database)
+    assert 'its input "inputs" is float32 [6, 2]: [time, features]' in done.out
     done = orthobench("export", run.key, "--format", "safetensors", str(tmp_path / "m.safetensors"), "--db", database)
     assert (done.code, done.out) == (0, f"weights written to {tmp_path / 'm.safetensors'}\n")
     done = orthobench("evaluate", str(tmp_path / "m.safetensors"))

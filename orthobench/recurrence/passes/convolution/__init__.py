@@ -68,7 +68,7 @@ def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | No
     """Return the convolution by torch's operations, which define it."""
     if len(before) != len(weight) - 1:
         raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
-    steps, padded = len(inputs), torch.cat((before, inputs))
+    steps, padded = inputs.shape[0], torch.cat((before, inputs))  # len would fix it in an export
     terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
     total = torch.stack(terms).sum(0)
     return silu(total if bias is None else total + bias)
