@@ -65,16 +65,21 @@ class StackLSTM(Model):
         self.action_weight, self.action_bias = weight(2, n, n), bias(2, n)
         self.value_weight, self.value_bias = weight(width, n, n), bias(width, n)
 
-    def initial_state(self, batch_size: int) -> State:
-        (h,) = super().initial_state(batch_size)
-        return h, h, h.new_zeros(batch_size, self.depth * self.width)
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        assert isinstance(settings, StackLSTMSettings)
+        return 2 * settings.hidden_size + settings.stack_depth * settings.stack_width
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        return settings.hidden_size
 
     def state_parts(self) -> dict[str, slice]:
-        n = self.features
-        return {"h": slice(0, n), "c": slice(n, 2 * n), "stack": slice(2 * n, 2 * n + self.depth * self.width)}
+        n = self.hidden_size
+        return {"h": slice(0, n), "c": slice(n, 2 * n), "stack": slice(2 * n, self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        h, c, stack = state
+        h, c, stack = (state[0][:, part] for part in self.state_parts().values())
         hidden: list[Tensor] = []
         cells: list[Tensor] = []
         for x in project(inputs, self.input_weight) + self.bias + self.recurrent_bias:
@@ -93,7 +98,10 @@ class StackLSTM(Model):
             # Not the stack, whose last state no output reads.
             trace.watch("h", hidden)
             trace.watch("c", cells)
-        return torch.stack(hidden), (h, c, stack)
+        return torch.stack(hidden), (torch.cat((h, c, stack), dim=-1),)
+
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        return outputs[-1] if self.signature.readout == "last" else outputs
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
 from orthobench.errors import OrthobenchError, UsageError, one_line
-from orthobench.model import Model, Signature
+from orthobench.model import Model, Signature, State
 from orthobench.options.arguments import Preset
 from orthobench.papers.sizes import UNITS
 from orthobench.planning.plan import SweepRun
@@ -173,12 +174,22 @@ class Counter:
     def state_size(self, config: RunConfig) -> int:
         """Return how many real numbers the model carries from step to step, for one sequence.
 
-        The model is built on the CPU, and runs over two steps.
+        A built-in model is built on the device "meta", as in `count`, and says what its first state is. Another one is
+        built on the CPU, and runs over two steps.
 
         Raises:
             OrthobenchError: as for `count`, or the model returns no state.
         """
         signature = self._signature(config)
+        if config.catalog.find("model", config.spec.model).is_built_in:
+            with suppress(Exception), torch.device("meta"):
+                return _size_of(
+                    build_model(config.model_class, config.model_settings, signature, torch.Generator()).initial_state(
+                        1
+                    )
+                )
+            if getattr(config.model_settings, "hidden_size", 0) > LARGEST_ON_CPU:
+                raise UsageError(f"{config.spec.model} is too large for its state to be counted")
         steps = torch.zeros(2, 1, dtype=torch.long) if signature.tokens else torch.zeros(2, 1, signature.input_size)
         where = torch.zeros(1, 1, dtype=torch.long) if signature.readout == "positions" else None
         try:
@@ -189,7 +200,7 @@ class Counter:
             raise
         except Exception as error:  # a plugin may raise any error
             raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
-        size = sum(part.numel() * (2 if part.is_complex() else 1) for part in state)
+        size = _size_of(state)
         if not size:
             raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")
         return size
@@ -307,3 +318,7 @@ def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
             break
         low, high = (middle, high) if counts[middle] < target else (low, middle)
     return counts
+
+
+def _size_of(state: State) -> int:
+    return sum(part.numel() * (2 if part.is_complex() else 1) for part in state)

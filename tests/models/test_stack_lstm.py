@@ -75,7 +75,7 @@ def test_saturated_actions_are_those_of_a_stack():
         stack = [1.0, *stack][:4] if action == 1 else stack[1:]
         expected = torch.zeros(4, 3, dtype=torch.float64)
         expected[: len(stack)] = model.value_bias.sigmoid()
-        torch.testing.assert_close(state[2].view(4, 3), expected)
+        torch.testing.assert_close(state[0][:, 12:].view(4, 3), expected)
 
 
 def test_gradients_match_finite_differences():
@@ -84,7 +84,7 @@ def test_gradients_match_finite_differences():
 
 def test_sizes_of_state_and_parameters():
     model = make("stack_lstm", hidden_size=7, **SIZES)
-    assert [part.shape[1] for part in model.initial_state(2)] == [7, 7, 12]
+    assert [part.shape for part in model.initial_state(2)] == [(2, 7 + 7 + 12)]
     n = 7
     counts = 4 * n * (M + n + 2), n * 3 + n, 2 * n + 2, 3 * n + 3, n * P + P
     assert model.parameter_count() == sum(counts)
