@@ -342,10 +342,10 @@ class Results:
 
     @checked(runs=SOME_RUNS)
     def export(self, to: str, runs: Runs = None) -> ExportedRuns:
-        """Send runs to TensorBoard, MLflow or Weights & Biases; a second export creates no duplicates.
+        """Send runs to TensorBoard, MLflow, Trackio or Weights & Biases; a second export creates no duplicates.
 
         Args:
-            to: "tensorboard[:DIR]", "mlflow[:DIR|URI]" or "wandb[:DIR]".
+            to: "tensorboard[:DIR]", "mlflow[:DIR|URI]", "trackio[:DIR]" or "wandb[:DIR]".
 
         Raises:
             UsageError: the destination is unknown or its package is not installed, or a key is unknown or ambiguous.
