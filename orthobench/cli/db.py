@@ -295,7 +295,7 @@ def export(
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs, segments and metrics as tables. With --to, send the runs to TensorBoard, MLflow, Trackio or W&B instead.
+    """Write runs, segments and metrics as tables. With --to, send the runs to a tracking program.
 
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """
