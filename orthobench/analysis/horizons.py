@@ -1,17 +1,106 @@
-"""The horizons of state tracking that the probe `error_control` stores: the predicted and the measured one."""
+"""How far runs track states: what they end with, up to which length, and what the distinguishability ratio says of it.
+
+All of it comes from the vectors of the probe `error_control` after training. A score is the share of states that the
+decoder reads, rescaled so that chance becomes 0 and 1 stays 1. It is taken not to grow with the length, so the vector
+is replaced by the nearest one that never grows (isotonic regression). Because the first of 256 noisy values below a
+level lies well before the length at which the score falls to it, the vector itself would give too short a horizon.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median_low
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+from scipy.stats import beta
 
+from orthobench.analysis import test_lengths
+from orthobench.analysis.aggregates import chance_level, scaled
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.test_lengths import trained_range
+from orthobench.analysis.logged import Values
+from orthobench.analysis.test_lengths import HELD, trained_range
+from orthobench.store import Status
 
 PROBE = "error_control"
+LEVELS = (0.5, HELD, 0.99)
+"""The scores at which horizons are reported; `HELD` decides whether a run fits, loses or keeps the state."""
+CONFIDENCE = 0.9
+"""Of an interval. A higher one would have no length that 64 states of two kinds, all read, show to be above 90 %."""
+FEWEST = 64
+"""States per length in runs that did not store their number: the fewest that the probe measures together."""
+STILL_LEARNING = 0.9
+"""The loss at the end of training over that at half-time, below which a run is still learning."""
+
+
+class Outcome(StrEnum):
+    """What a run ends with, from the worst to the best."""
+
+    DIVERGED = "diverged"
+    FLAT = "does not fit, loss flat"
+    LEARNING = "does not fit, still learning"
+    LOSES = "fits and loses"
+    KEEPS = "keeps"
+
+    @property
+    def rank(self) -> int:
+        """The place of the outcome, from 0, the worst."""
+        return [*Outcome].index(self)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the states are read at all training lengths."""
+        return self.rank >= Outcome.LOSES.rank
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The scores of a run by test length, `[lengths]`, which never grow.
+
+    Attributes:
+        counts: the number of states at each length.
+        chance: the share that a decoder without memory reads.
+    """
+
+    lengths: Values
+    scores: Values
+    counts: Values
+    chance: float = 0.0
+
+    @classmethod
+    def of(cls, lengths: Values, accuracy: Values, counts: Values, chance: float = 0.0) -> Reading:
+        """Return the scores of a decoder that reads these shares of the states."""
+        read = isotonic_regression(accuracy, weights=counts, increasing=False).x
+        return cls(lengths, scaled(read, chance), counts, chance)
+
+    def horizon(self, level: float = HELD) -> float:
+        """Return the greatest length before the scores fall below a level; 0 for none, infinity for all."""
+        return _before_first(self.lengths, self.scores < level - 1e-9)
+
+    def interval(self, level: float = HELD) -> tuple[float, float]:
+        """Return the interval of the horizon, with `CONFIDENCE`.
+
+        Up to its lower end the score is surely above the level, and beyond its upper end it is surely below, by the
+        exact binomial interval of Clopper and Pearson at each length.
+        """
+        shares = self.chance + (1 - self.chance) * np.clip(self.scores, 0, 1)
+        reads, tail = shares * self.counts, (1 - CONFIDENCE) / 2
+        low = np.nan_to_num(beta.ppf(tail, reads, self.counts - reads + 1), nan=0.0)
+        high = np.nan_to_num(beta.ppf(1 - tail, reads + 1, self.counts - reads), nan=1.0)
+        limit = self.chance + (1 - self.chance) * level
+        return _before_first(self.lengths, low < limit), _before_first(self.lengths, high < limit)
+
+
+def _before_first(lengths: Values, is_lost: NDArray[np.bool_]) -> float:
+    """Return the greatest length before the first one that is lost; 0 for none, infinity for all."""
+    lost = np.flatnonzero(is_lost)
+    if not len(lost):
+        return math.inf
+    return float(lengths[lost[0] - 1]) if lost[0] else 0.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +116,8 @@ class Horizon:
         trained: the longest test length that is no longer than the training sequences, or else the shortest.
         threshold: the ratio up to which the decoder reads the states of the training sequences; 0 if it reads one of
             them wrong on average, so that the ratio predicts nothing.
+        forecast: the horizon that the ratio's growth over the training lengths forecasts; None if it cannot be fitted.
+        reading: the scores by length; None if only the horizon is known.
     """
 
     run: int
@@ -36,6 +127,8 @@ class Horizon:
     longest: float
     trained: float
     threshold: float = math.inf
+    forecast: float | None = None
+    reading: Reading | None = None
 
     @property
     def fits(self) -> bool:
@@ -64,29 +157,134 @@ class Horizon:
 
 def horizons(variant: VariantData) -> list[Horizon]:
     """Return the horizons of the finished runs that have them, at the end of training."""
-    predicted, measured, threshold = (
+    predicted, threshold = (
         {run: float(values[-1]) for run, (_, values) in variant.curves_of_runs("probe", f"{PROBE}/{name}").items()}
-        for name in ("predicted_horizon", "measured_horizon", "threshold")
+        for name in ("predicted_horizon", "threshold")
     )
     trained = trained_range(variant)
+    vectors = {name: _last(variant, name) for name in ("lengths", "accuracy", "ratio", "counts")}
     if trained is None:
         return []
-    if (lengths := variant.traces.get(f"{PROBE}/lengths")) is None:
-        return []
-    tested = dict(zip(lengths.run.tolist(), lengths.numbers(), strict=True))
-    return [
-        Horizon(
-            run.id,
-            run.seed,
-            predicted[run.id],
-            measured[run.id],
-            float(tested[run.id].max()),
-            float(max(tested[run.id][tested[run.id] <= trained[1]], default=tested[run.id].min())),
-            threshold[run.id],
+    chance = chance_level(variant.run.baselines.get("accuracy")) or 0.0
+    found = []
+    for run in variant.finished:
+        lengths, accuracy = vectors["lengths"].get(run.id), vectors["accuracy"].get(run.id)
+        if lengths is None or accuracy is None or run.id not in predicted or run.id not in threshold:
+            continue
+        counts = vectors["counts"].get(run.id, np.full(len(lengths), FEWEST))
+        reading = Reading.of(lengths, accuracy, counts, chance)
+        ratio = vectors["ratio"].get(run.id, np.full(len(lengths), math.nan))
+        found.append(
+            Horizon(
+                run.id,
+                run.seed,
+                predicted[run.id],
+                reading.horizon(),
+                float(lengths.max()),
+                float(max(lengths[lengths <= trained[1]], default=lengths.min())),
+                threshold[run.id],
+                forecast(lengths, ratio, threshold[run.id], trained[1]),
+                reading,
+            )
         )
-        for run in variant.finished
-        if run.id in predicted and run.id in measured and run.id in threshold and run.id in tested
-    ]
+    return found
+
+
+def _last(variant: VariantData, name: str) -> dict[int, Values]:
+    """Return the last vector of the probe with this name, by run."""
+    vectors = variant.traces.get(f"{PROBE}/{name}")
+    if vectors is None:
+        return {}
+    return {run: np.asarray(values, float) for run, values in zip(vectors.run.tolist(), vectors.numbers(), strict=True)}
+
+
+def forecast(lengths: Values, ratio: Values, threshold: float, trained: float) -> float | None:
+    """Return the length at which the ratio reaches the threshold if it goes on growing as over the training lengths.
+
+    The ratio is fitted as a power of the length, because errors that add up independently grow as its square root.
+    None if the ratio predicts nothing, or has fewer than three finite values up to the longest training length.
+    """
+    is_seen = (lengths <= trained) & (lengths > 0) & np.isfinite(ratio) & (ratio > 0)
+    if not 0 < threshold < math.inf or is_seen.sum() < 3:
+        return None
+    power, start = np.polyfit(np.log(lengths[is_seen]), np.log(ratio[is_seen]), 1)
+    if power <= 0:
+        return math.inf if start + power * math.log(trained) <= math.log(threshold) else 0.0
+    reached = (math.log(threshold) - start) / power
+    return math.exp(reached) if reached < math.log(lengths.max()) else math.inf
+
+
+def outcomes(variant: VariantData) -> list[Outcome]:
+    """Return what each run of a variant ended with; runs without the probe are left out, unless they diverged."""
+    losses = variant.curves_of_runs("train", "loss")
+    found = [Outcome.DIVERGED for run in variant.runs if run.status == Status.DIVERGED]
+    for each in horizons(variant):
+        if each.fits:
+            found.append(Outcome.LOSES if each.loses else Outcome.KEEPS)
+        else:
+            found.append(Outcome.LEARNING if each.run in losses and _falls(*losses[each.run]) else Outcome.FLAT)
+    return found
+
+
+def _falls(iterations: NDArray[np.int64], losses: Values) -> bool:
+    """Return whether the loss still falls in the second half of training."""
+    half = losses[iterations <= iterations[-1] / 2]
+    return bool(len(half) and losses[-1] < STILL_LEARNING * half[-1])
+
+
+def median_outcome(variant: VariantData) -> Outcome | None:
+    """Return what the median seed ends with, the worse one of an even number; None without an outcome."""
+    ranked = sorted(outcomes(variant), key=lambda outcome: outcome.rank)
+    return ranked[(len(ranked) - 1) // 2] if ranked else None
+
+
+def median_horizon(variant: VariantData) -> float | None:
+    """Return the measured horizon of the median seed, the lower one of an even number; None without the probe.
+
+    A diverged seed has the horizon 0.
+    """
+    found = horizons(variant)
+    lost = sum(run.status == Status.DIVERGED for run in variant.runs)
+    return median_low([*(each.measured for each in found), *[0.0] * lost]) if found else None
+
+
+def fits(variant: VariantData) -> bool | None:
+    """Return whether the median seed fits the training lengths; None if no test has them.
+
+    Where runs have the probe, its states decide; else the task's metric over length.
+    """
+    return outcome.fits if (outcome := median_outcome(variant)) and horizons(variant) else test_lengths.fits(variant)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well lengths agree with the measured horizons of runs that lose the state.
+
+    Attributes:
+        runs: the number of runs that have both.
+        near: the number of them whose two lengths are within a factor of two.
+        error: the root mean square of the logarithm of their ratio, as a factor.
+    """
+
+    runs: int
+    near: int
+    error: float
+
+    @property
+    def share(self) -> float:
+        """The share of runs within a factor of two."""
+        return self.near / self.runs
+
+
+def agreement(pairs: Sequence[tuple[Horizon, float | None]]) -> Agreement | None:
+    """Compare a length for each run with its measured horizon, both within the tests; None without a length."""
+    logs = np.array(
+        [math.log(each.shown(length) / each.shown(each.measured)) for each, length in pairs if length is not None]
+    )
+    if not len(logs):
+        return None
+    near = int((np.abs(logs) <= math.log(2) + 1e-12).sum())
+    return Agreement(len(logs), near, math.exp(math.sqrt(np.square(logs).mean())))
 
 
 def log_correlation(pairs: Sequence[Horizon]) -> float | None:

@@ -152,7 +152,12 @@ class ErrorControl(Probe):
             "error_control/predicted_horizon": horizon(ends, [ratio <= threshold for ratio in ratios]),
             "error_control/measured_horizon": horizon(ends, [accuracy >= level for accuracy in accuracies]),
         }
-        vectors: dict[str, Sequence[float]] = {"lengths": ends, "ratio": ratios, "accuracy": accuracies}
+        vectors: dict[str, Sequence[float]] = {
+            "lengths": ends,
+            "counts": sizes,
+            "ratio": ratios,
+            "accuracy": accuracies,
+        }
         return ProbeResult(values, {f"error_control/{name}": vector for name, vector in vectors.items()})
 
 

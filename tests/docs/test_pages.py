@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -22,7 +23,7 @@ from orthobench.task import TrainingSettings
 
 pytest.importorskip("latex2mathml", reason="the extra orthobench[docs] is not installed")
 
-from support.length_variants import variant
+from support.length_variants import with_horizons
 from support.schemas import add_revision, write_older
 
 from website import api, equations, figures, findings, hooks, links, markdown, pages, plugins, readme, results
@@ -235,20 +236,25 @@ def test_discrepancy_in_a_docstring_links_to_its_entry():
 
 
 def test_findings_tell_fitting_from_keeping_the_state():
-    """A model that keeps every length, one that loses the state, one that never had it, and one that diverges."""
-    runs = [SimpleNamespace(total_iterations=9, spec={"task_settings": {"test_longest": 24}})]
-    curves = {"lstm": [1.0] * 24, "lru": [1.0] * 8 + [0.0] * 16, "kru": [0.1] * 24}
-    models = [variant(curve, label=model) for model, curve in curves.items()]
-    for each in models:
-        each.run.model, each.diverged, each.median = each.label, 0, None
-    models.append(variant(label="irnn"))
-    models[-1].runs, models[-1].diverged, models[-1].median = runs, 1, None
+    """Models that keep every length, lose the state, never had it and learn on or do not, and diverge."""
+    rates = {"learning_rate": 0.01}
+    spec = {"task_settings": {"test_longest": 24}, "model_settings": rates | {"recurrent_learning_rate": 1e-6}}
+    runs = [SimpleNamespace(model="scornn", total_iterations=9, solved_at=None, spec=spec)]
+    models = [
+        with_horizons("lstm", (0.0, math.inf), (0.0, math.inf), (0.0, 30.0)),
+        with_horizons("lru", (0.0, 60.0)),
+        with_horizons("kru", (0.0, 0.0), losses=[2.0, 1.0, 1.0, 0.5]),
+        with_horizons("rnn", (0.0, 0.0), losses=[2.0, 1.0, 1.0, 0.95]),
+        with_horizons("gru", (0.0, math.inf), diverged=1),
+    ]
     conditions = [("S3", SimpleNamespace(variants=models, metric=SimpleNamespace(sign=-1)))]
     words = "2 of 5 runs are finished, and 1 diverged"
     study = SimpleNamespace(study=find_study("state-tracking"), conditions=conditions, progress_words=words, runs=runs)
     text = findings.findings(results.Everything([], [], [study]))[findings.PAGE]
-    assert "| S3 | 1 | 4 | 1 | 1 | 1 | 1 | lstm |" in text
-    assert f"Of the study, {words}. They train for at most 9 iterations" in text
+    assert "| S3 | 3 | 5 | 1 | 1 | 1 | 1 | 1 | lstm (2 of 3) |" in text
+    assert "The recurrent matrices of 1 model, in 1 of 1 run, keep the rates of their papers" in text
+    assert "for at most 9 iterations of 32 sequences. Tests have lengths up to 24" in text
+    assert f"Of the study, {words}." in text
     assert "kept up to the longest test by 1 model (gated)" in text
     assert "lost beyond the lengths of training by 1 model (linear)" in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -37,7 +38,15 @@ def variant(
             rows.append((run.id, "by_length/accuracy", 0, iteration, scores))
             rows.append((run.id, "by_length/lengths", 0, iteration, list(range(1, len(values) + 1))))
     run = SimpleNamespace(baselines={"accuracy": chance})
-    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=by_name(rows), label=label, cache={})
+    return SimpleNamespace(
+        run=run,
+        runs=runs,
+        finished=runs,
+        traces=by_name(rows),
+        label=label,
+        cache={},
+        curves_of_runs=lambda *_: {},  # no probe
+    )
 
 
 def by_name(rows: Sequence[tuple[int, str, int, int, Sequence[float]]]) -> dict[str, Vectors]:
@@ -55,30 +64,54 @@ def with_horizons(
     lowest: float | None = None,
     threshold: float = 0.5,
     tested: tuple[float, ...] = (10.0, 20.0),
+    diverged: int = 0,
+    losses: Sequence[float] = (),
 ) -> SimpleNamespace:
     """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20.
 
-    The tests have the lengths in `tested`, and the longest.
+    The tests have the lengths in `tested`, the measured horizons and the longest. A decoder reads every state up to
+    its measured horizon, and none beyond. `losses` are those of training, and `diverged` the number of further seeds.
     """
-    runs = [SimpleNamespace(id=10 * len(model) + seed, seed=seed, model=model) for seed in range(len(pairs))]
-    named = {"predicted": 0, "measured": 1}
+    everyone = [
+        SimpleNamespace(
+            id=10 * len(model) + seed,
+            seed=seed,
+            model=model,
+            status=Status.FINISHED if seed < len(pairs) else Status.DIVERGED,
+            baselines={"accuracy": 0.0},
+            solved_at=None,
+            final_value=1.0,
+        )
+        for seed in range(len(pairs) + diverged)
+    ]
+    runs = everyone[: len(pairs)]
     series = {
-        f"error_control/{name}_horizon": {
-            run.id: (np.array([0, 9]), np.array([0.0, pair[at]])) for run, pair in zip(runs, pairs, strict=True)
+        f"error_control/{name}": {
+            run.id: (np.array([0, 9]), np.array([0.0, value])) for run, value in zip(runs, values, strict=True)
         }
-        for name, at in named.items()
+        for name, values in (
+            ("predicted_horizon", [pair[0] for pair in pairs]),
+            ("threshold", [threshold] * len(pairs)),
+        )
     }
-    series["error_control/threshold"] = {run.id: (np.array([0, 9]), np.array([0.0, threshold])) for run in runs}
-    rows = [(run.id, "error_control/lengths", 0, 9, [*tested, LONGEST]) for run in runs]
-    rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
+    series["loss"] = {run.id: (np.arange(1, len(losses) + 1), np.array(losses)) for run in runs if losses}
+    rows = []
+    for run, (_, measured) in zip(runs, pairs, strict=True):
+        lengths = sorted({*tested, LONGEST, *([measured] if 0 < measured < math.inf else [])})
+        rows.append((run.id, "error_control/lengths", 0, 9, lengths))
+        rows.append((run.id, "error_control/accuracy", 0, 9, [float(length <= measured) for length in lengths]))
+        rows.append((run.id, "by_length/trained", 0, 9, [1.0, 20.0]))
     if lowest is not None:
         rows += [(run.id, "jacobian/eigenvalues/4", 0, 0, [-9.0, 0.0]) for run in runs]  # before training
         rows += [(run.id, "jacobian/eigenvalues/4", 0, 9, [0.5, 0.1, lowest, -3.0]) for run in runs]
     return SimpleNamespace(
-        run=runs[0],
-        runs=runs,
+        run=everyone[0],
+        runs=everyone,
         finished=runs,
+        diverged=diverged,
         label=model,
         traces=by_name(rows),
         curves_of_runs=lambda _, name: series[name],
+        cache={},
+        median=None,
     )

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.horizons import fits
 from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
 from orthobench.analysis.judged import WORDS, Judged, how_judged, trial_count
-from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command

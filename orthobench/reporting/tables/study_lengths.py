@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.horizons import fits, horizons, median_horizon
 from orthobench.analysis.logged import Values
-from orthobench.analysis.test_lengths import HELD, as_scores, fits, length_curve
+from orthobench.analysis.test_lengths import HELD, as_scores, length_curve
 from orthobench.errors import counted
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.tables.study_table import StudyTable
@@ -60,11 +61,13 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
 
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
     lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
+    read = f"reads the states, at least {HELD:.0%} of the way from chance to 1 (probe error_control)"
+    held = f"is at least {HELD:.0%} of the way from chance to 1, in means over {BIN} lengths"
+    measure = read if any(map(horizons, variants.values())) else held
     return [
         table(
-            f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
-            f"in means over {BIN} lengths. A plus sign marks the longest test length. {capitalized(UNFITTED)}: the "
-            f"median seed is below that already at the lengths of training.{lost}",
+            f"The longest test length up to which the median seed {measure}. A plus sign marks the longest test "
+            f"length. {capitalized(UNFITTED)}: the median seed is below that already at the lengths of training.{lost}",
             with_diverged(lengths_held),
         ),
         table(
@@ -88,7 +91,15 @@ def _result(variant: VariantData) -> tuple[float, str] | None:
 
 
 def longest_held(variant: VariantData) -> tuple[float, str] | None:
-    """Return the longest held length and its text; None without scores by length."""
+    """Return the longest held length of the median seed and its text; None without scores by length.
+
+    Where runs have the probe `error_control`, it is their measured horizon.
+    """
+    if (horizon := median_horizon(variant)) is not None:
+        if not fits(variant):
+            return 0.0, UNFITTED
+        length = min(horizon, max(each.longest for each in horizons(variant)))
+        return length, f"{length:.0f}{'+' * (horizon > length)}"
     curve = length_curve(variant) if variant.finished else None
     if curve is None:
         return None
