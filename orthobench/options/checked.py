@@ -82,6 +82,7 @@ ARGUMENTS: dict[str, ArgumentKind] = {
     "databases": (places, "a database, or a list of them"),
     "hub": (named_location, "ORG/NAME, hf://ORG/NAME, or the path of a folder such as ./runs"),
     "files": (_mapping, "a dictionary of paths by setting"),
+    "labels": (_mapping, "a dictionary of names by model, such as {'cell.py:MyCell': 'Ours'}"),
     "settings": A_MAPPING,
     "grid": (values, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
     "options": (_options, "SweepOptions(...), or RunOptions(...)"),

@@ -242,7 +242,7 @@ class Reader:
 
         This is a small part of what `runs` reads.
         """
-        tags = select(func.group_concat(Tag.name)).where(Tag.run_id == Run.id).scalar_subquery()
+        tags = select(func.aggregate_strings(Tag.name, ",")).where(Tag.run_id == Run.id).scalar_subquery()
         query = select(Run.id, Run.key, Run.status, Run.iterations, Run.updated_at, Run.write_token, tags)
         with self._read() as session:
             return list(session.execute(query.order_by(Run.id)))

@@ -22,12 +22,16 @@ class Spec(dict[str, Any]):
     names: dict[str, str]
 
 
-def read_json(text: str) -> Any:
+def read_json(stored: str | bytes) -> Any:
     """Return the value of a stored JSON text, as a `Spec` if it is one whose variant consists of plain values.
+
+    Args:
+        stored: a text, or its bytes in UTF-8, which PostgreSQL's driver passes on.
 
     Raises:
         ValueError: the text is not JSON (`load_json`).
     """
+    text = stored if isinstance(stored, str) else stored.decode()
     start, mark, end = text.rpartition(SEED)
     seed = end[:-1]
     if mark and end[-1:] == "}" and seed.isdecimal() and str(int(seed)) == seed:

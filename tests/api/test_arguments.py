@@ -56,6 +56,7 @@ WRONG: dict[str, list[Any]] = {
         for name in ("baseline", "path", "file", "out", "commentary", "folder", "weights_at", "hub")
     },
     "files": [3, "text=corpus.txt", ["text"]],
+    "labels": [3, "rnn=Ours", ["rnn"]],
     "jobs": [-1, 1.5, "2", True],
     "options": [{"device": "cpu"}, "cpu"],
     "plugins": [3, [3], [""], {"a": 1}],

@@ -58,7 +58,7 @@ PATHS = [case for case in EVERY if case.values[2] is not str]
 NAMES = {
     "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
     "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
-    "seeds",
+    "seeds", "label",
 }  # fmt: skip
 """The parameters whose texts name no file."""
 

@@ -20,7 +20,7 @@ FLAG = re.compile(r"(?!^--[a-z]+=)(?<![\w-])--?[a-z][a-z-]*(?![\w-])")
 COMMAND = re.compile(r"`[^`]* [^`]*`")
 """A command in a message, which is the same in both uses."""
 ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=[^`]*)?`")
-OTHERS = {"capacity", "split", "reproduce"}
+OTHERS = {"capacity", "split", "reproduce", "finding"}
 """Words in backquotes in the descriptions of settings and fields."""
 
 
