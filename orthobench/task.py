@@ -256,6 +256,8 @@ class Task(ABC):
         longer_metric: the metric on `longer_tests`.
         tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
             needs.
+        state_matters: whether the report also shows the main metric over the size of a model's state, because the task
+            asks how much the state can hold.
         validation: None if the literature uses no validation data.
         affine_fails: why no affine function of the inputs solves the task, if none does.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
@@ -275,6 +277,7 @@ class Task(ABC):
     exact: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
     tracks_states: ClassVar[bool] = False
+    state_matters: ClassVar[bool] = False
     longer_metric: ClassVar[str] = ""
     longer_tests: Mapping[int, Split] = {}
     draws_ahead: ClassVar[bool] = False

@@ -54,3 +54,11 @@ class Draws:
     def column(self, bound: int, examples: Tensor, offset: int = 0, channel: int = 0) -> Tensor:
         """Return one number from 0 to bound - 1 for each of the examples `[B]`."""
         return self.below(bound, examples, torch.full_like(examples, offset), channel)
+
+    def orders(self, examples: Tensor, count: int, size: int, channel: int = 0) -> Tensor:
+        """Return `[B, count, size]` random orders of the numbers from 0 to size - 1, for examples `[B]`.
+
+        The numbers are sorted by random bits; two equal ones, with a probability of 2^-32, stay in order.
+        """
+        offsets = torch.arange(count * size, device=examples.device).view(count, size)
+        return self.bits(examples.view(-1, 1, 1), offsets, channel).argsort(dim=-1, stable=True)

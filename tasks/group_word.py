@@ -23,17 +23,15 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
+from ._answers import IGNORED, entropy
 from ._draws import OFFSETS, Draws
 from ._groups import Group, GroupName, group
 from ._lengths import GeneratedSplit
-
-IGNORED = -100
-"""Target of padded steps, which torch's cross-entropy ignores."""
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "word_problem": {"shortest": 2, "longest": 20, "test_shortest": 20, "test_longest": 20}
@@ -153,22 +151,19 @@ class GroupWord(Task):
             self.validation = split("validation", size, settings.shortest, settings.longest)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+        return entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the shares of correct words, products, last products and prefixes, and the cross-entropy."""
         valid = targets != IGNORED
         right, count = (outputs.argmax(-1) == targets) & valid, float(valid.sum())
         last = (valid.sum(0) - 1).unsqueeze(0)
-        entropy = nn.functional.cross_entropy(
-            outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
         return {
             "sequence_accuracy": ((right | ~valid).all(0).sum(), targets.shape[1]),
             "accuracy": (right.sum(), count),
             "final_accuracy": (right.gather(0, last).sum(), targets.shape[1]),
             "prefix_accuracy": ((self.score(outputs, targets) * valid).sum(), count),
-            "cross_entropy": (entropy, count),
+            "cross_entropy": (entropy(outputs, targets, "sum"), count),
         }
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:

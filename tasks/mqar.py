@@ -17,15 +17,14 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task
 
+from ._answers import IGNORED, entropy, token_scores
 from ._draws import OFFSETS, Draws
 
-IGNORED = -100
-"""Target of a position that only pads the batch, which torch's cross-entropy ignores."""
 KEYS, VALUES, GAPS, FILLERS = range(4)
 """Channels of the draws."""
 SIZES: Mapping[str, int] = {"train_size": 180_000, "test_size": 7000}
@@ -83,6 +82,7 @@ class MQAR(Task):
     title = "multi-query associative recall"
     cites = "arora2024"
     affine_fails = "an answer is a product of keys and queries"
+    state_matters = True
     Settings = MQARSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),
@@ -134,15 +134,12 @@ class MQAR(Task):
             self.validation = split("train", size, "validation")
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+        return entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the mean share of correct answers, also by number of pairs, and the cross-entropy of an answer."""
         scores, answers = self.score(outputs, targets), (targets != IGNORED).sum(0)
-        entropy = nn.functional.cross_entropy(
-            outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        measured = {"accuracy": (scores.sum(), len(scores)), "cross_entropy": (entropy, float(answers.sum()))}
+        measured = {**token_scores(outputs, targets), "accuracy": (scores.sum(), len(scores))}
         for pairs in PAIRS:
             if count := int((answers == pairs).sum()):
                 measured[f"accuracy_{pairs}"] = (scores[answers == pairs].sum(), count)

@@ -22,13 +22,13 @@ import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.isolation import isolated
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog, Plugin
 from orthobench.plugins.layers import notebook_module
 from orthobench.spec.resolve import resolve, resolve_again
 from orthobench.system.location import Location
 from orthobench.task import seeded_generator
 from orthobench.training.build import build_trainer
-from orthobench.training.build_model import build_model
 
 CELL = """
 import torch

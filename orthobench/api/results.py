@@ -15,7 +15,7 @@ from orthobench.analysis.variants import group
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.options.arguments import LoggedSplit, listed
 from orthobench.options.checked import A_LABEL, checked
-from orthobench.reporting.figures.figures import against_cost, gradient_norms, learning_curves, orthogonality
+from orthobench.reporting.figures.figures import STATE, against_cost, gradient_norms, learning_curves, orthogonality
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.pages import full_title
@@ -73,7 +73,7 @@ RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
 """The columns of a table of runs, with their values."""
 CurveSplit = Literal["test", "valid", "train"]
 CurveAxis = Literal["epoch", "iteration"]
-Cost = Literal["parameters", "seconds"]
+Cost = Literal["parameters", "state", "seconds"]
 Score = Literal["step", "inside", "jacobian"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
@@ -342,10 +342,10 @@ class Results:
 
     @checked(runs=SOME_RUNS)
     def export(self, to: str, runs: Runs = None) -> ExportedRuns:
-        """Send runs to TensorBoard, MLflow or Weights & Biases; a second export creates no duplicates.
+        """Send runs to TensorBoard, MLflow, Trackio or Weights & Biases; a second export creates no duplicates.
 
         Args:
-            to: "tensorboard[:DIR]", "mlflow[:DIR|URI]" or "wandb[:DIR]".
+            to: "tensorboard[:DIR]", "mlflow[:DIR|URI]", "trackio[:DIR]" or "wandb[:DIR]".
 
         Raises:
             UsageError: the destination is unknown or its package is not installed, or a key is unknown or ambiguous.
@@ -476,14 +476,15 @@ class Results:
         against: Cost = "parameters",
         **conditions: Any,
     ) -> go.Figure:
-        """Draw the metric at the end of training against the number of parameters or the seconds of training.
+        """Draw the metric at the end of training against the number of parameters, the size of the state or
+        the seconds of training.
 
         Each seed is a small point, and their median a large one. The arguments are those of `plot_curves`.
 
         Raises:
             UsageError: as for `plot_curves`, or fewer than two models have finished runs.
         """
-        cost = "seconds of training" if against == "seconds" else against
+        cost = {"seconds": "seconds of training", "state": STATE}.get(against, against)
         return _plotted(against_cost(*self._condition(where, conditions), cost), "finished runs of two models")
 
     def _condition(self, where: Sequence[str], conditions: Mapping[str, Any]) -> tuple[Condition, Styles]:

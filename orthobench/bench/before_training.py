@@ -23,8 +23,8 @@ from orthobench.errors import OrthobenchError
 from orthobench.foreign.own_code import described
 from orthobench.isolation import isolated, seed_generators
 from orthobench.model import Model, Signature
+from orthobench.model.build import build_model
 from orthobench.task import Batch
-from orthobench.training.build_model import build_model
 from orthobench.training.optimizers import build_optimizer
 
 LENGTHS = (10, 100, 300)

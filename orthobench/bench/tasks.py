@@ -9,10 +9,10 @@ from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.models import ModelStep
 from orthobench.bench.suite import Setup, timing
 from orthobench.errors import UsageError
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.task import Batches, seeded_generator
-from orthobench.training.build_model import build_model
 
 MODEL = "scornn"
 """A fast model, with which the share of the data is largest."""

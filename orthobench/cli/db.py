@@ -286,7 +286,7 @@ def export(
         typer.Option(
             "--to",
             metavar="DESTINATION",
-            help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+            help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
     filters: Filters = NO_FILTERS,
@@ -295,7 +295,7 @@ def export(
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs, segments and metrics as tables. With --to, send the runs to TensorBoard, MLflow or W&B instead.
+    """Write runs, segments and metrics as tables. With --to, send the runs to a tracking program.
 
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """

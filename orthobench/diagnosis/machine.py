@@ -34,6 +34,7 @@ EXTRAS = {
     "search": ("optuna",),
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
     "vision": ("torchvision",),
     "wandb": ("wandb",),
 }
@@ -48,6 +49,7 @@ USES = {
     "search": "orthobench tune",
     "slurm": "`executor='slurm'`",
     "tensorboard": "`log_to='tensorboard'`",
+    "trackio": "`log_to='trackio'`",
     "vision": "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from",
     "wandb": "`log_to='wandb'`",
 }

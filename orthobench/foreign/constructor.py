@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
@@ -19,6 +19,7 @@ from torch import nn
 from orthobench.errors import UsageError
 from orthobench.matrices.constrain import Constraint
 from orthobench.model.base import ModelSettings
+from orthobench.task import TrainingSettings
 
 PAGE = "docs/any-layer.md"
 """The page with the adapter for every other layer."""
@@ -76,6 +77,7 @@ class Constructor:
         hidden: the argument for the number of units, or for the width.
         fixed: arguments that the harness determines, by name.
         takes_more: whether it has `**kwargs`, whose names are not known.
+        record: the argument that takes all others as one record, a dataclass, and its class, as in the package xlstm.
     """
 
     inputs: str | None
@@ -83,6 +85,14 @@ class Constructor:
     fixed: Mapping[str, Any]
     arguments: tuple[Argument, ...]
     takes_more: bool = False
+    record: tuple[str, type] | None = None
+
+    def call(self, layer: type[nn.Module], given: Mapping[str, Any]) -> nn.Module:
+        """Construct the layer from values by the names of the arguments."""
+        if self.record is None:
+            return layer(**given)
+        name, kind = self.record
+        return layer(**{name: kind(**given)})
 
 
 def read_constructor(layer: type[nn.Module]) -> Constructor:
@@ -92,8 +102,13 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
         UsageError: no argument looks like a size.
     """
     parameters, named, takes_more = _parameters(layer)
+    record = _record(parameters)
+    if record is not None:
+        listed = _signature(record[1].__init__).parameters.values()  # type: ignore[misc]
+        parameters = {each.name: each for each in list(listed)[1:]}
+        named, takes_more = set(parameters), False
     meanings = _documented(layer)
-    names = [name for name in parameters if name not in _HARNESS]
+    names = [name for name in parameters if name not in _HARNESS and not _is_private(parameters[name])]
     inputs = next((name for name in names if _INPUT.fullmatch(name)), None)
     patterns = (_HIDDEN, _WIDTH, _OUTPUT) if inputs else (_WIDTH, _HIDDEN)
     hidden = next((name for pattern in patterns for name in names if pattern.fullmatch(name)), None)
@@ -114,7 +129,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
         arguments.append(
             Argument(
                 name,
-                f"layer_{name}" if name in ModelSettings.model_fields else name,
+                _setting(name),
                 kind if name in named and name not in required else UntypedSetting,
                 parameter.default if name in named and name not in required else None,
                 meanings.get(name, ""),
@@ -125,10 +140,28 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
     known = {*names, *_HARNESS, "settings", "kwargs", "args"}
     for name, meaning in meanings.items() if takes_more else ():
         if name not in known:
-            setting = f"layer_{name}" if name in ModelSettings.model_fields else name
-            arguments.append(Argument(name, setting, UntypedSetting, None, meaning, is_optional=True))
+            arguments.append(Argument(name, _setting(name), UntypedSetting, None, meaning, is_optional=True))
     fixed = {"batch_first": False} if "batch_first" in named else {}
-    return Constructor(inputs, hidden, fixed, tuple(arguments), takes_more)
+    return Constructor(inputs, hidden, fixed, tuple(arguments), takes_more, record)
+
+
+def _setting(name: str) -> str:
+    """Return the name of an argument's setting, which no other setting of a run has."""
+    taken = name in ModelSettings.model_fields or name in TrainingSettings.model_fields
+    return f"layer_{name}" if taken else name
+
+
+def _is_private(parameter: inspect.Parameter) -> bool:
+    """Return whether a layer computes this argument itself, as its name says."""
+    return parameter.name.startswith("_") and parameter.default is not parameter.empty
+
+
+def _record(parameters: Mapping[str, inspect.Parameter]) -> tuple[str, type] | None:
+    """Return the only argument without a default and its class, if that is a dataclass."""
+    required = [each for each in parameters.values() if each.default is each.empty]
+    if len(required) != 1 or not (inspect.isclass(kind := required[0].annotation) and is_dataclass(kind)):
+        return None
+    return required[0].name, kind
 
 
 def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], set[str], bool]:

@@ -146,7 +146,7 @@ class Foreign(Model):
             value = getattr(settings, argument.setting)
             if not (argument.is_optional and value is None):
                 given[argument.name] = value
-        layer = cls.module_class(**given)
+        layer = cls.constructor.call(cls.module_class, given)
         if (constraint := getattr(settings, "constrain", None)) is not None:
             if not (weights := _recurrent_weights(layer)):
                 raise UsageError(

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+import torch
+
 from orthobench.errors import one_line
 
 _ELSEWHERE = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
@@ -49,6 +51,12 @@ def place_of(error: BaseException) -> str | None:
             return f"`{line}` in {code.co_qualname}"
         return f"{file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file}:{call.tb_lineno}"
     return None
+
+
+def lacks_gpu(error: BaseException) -> bool:
+    """Return whether Triton raised an error on a machine without a GPU, where it says that it has no driver."""
+    names = (call.tb_frame.f_globals.get("__name__", "") for call in _calls(error))
+    return not torch.cuda.is_available() and any(str(name).split(".")[0] == "triton" for name in names)
 
 
 def described(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.foreign.constructor import PAGE
-from orthobench.foreign.own_code import described, place_of, progress
+from orthobench.foreign.own_code import described, lacks_gpu, place_of, progress
 
 _STEPS, _BATCH, INPUTS = (64, 16, 4), 3, 5
 """Shape of the trial's inputs; the numbers differ, so that no axis is taken for another one.
@@ -57,6 +57,9 @@ class Refused(Exception):
     def __init__(self, error: BaseException, where: str) -> None:
         self.is_bug = place_of(error) is not None
         self.progress = progress(error, __file__)
+        if lacks_gpu(error):
+            super().__init__("its Triton kernels need a GPU, and this machine has none: train it on one that has")
+            return
         hint = "" if self.is_bug else f"; {PAGE} has an adapter to paste"
         super().__init__(f"{described(error)}, {where}{hint}")
 

@@ -41,6 +41,7 @@ from orthobench.models import (
     slstm,
     soft_orthogonal,
     spectral_rnn,
+    stack_lstm,
     urnn,
     wrnn,
 )
@@ -126,6 +127,8 @@ __all__ = [
     "SoftOrthogonalCell",
     "SpectralRNN",
     "SpectralRNNCell",
+    "StackLSTM",
+    "StackLSTMCell",
     "URNNCell",
     "WRNNCell",
 ]
@@ -433,6 +436,14 @@ class SpectralRNN(RecurrentLayer):
 
 class SpectralRNNCell(RecurrentCell):
     model = spectral_rnn.SpectralRNN
+
+
+class StackLSTM(RecurrentLayer):
+    model = stack_lstm.StackLSTM
+
+
+class StackLSTMCell(RecurrentCell):
+    model = stack_lstm.StackLSTM
 
 
 class URNN(RecurrentLayer):

@@ -91,7 +91,7 @@ ARGUMENTS: dict[str, ArgumentKind] = {
     "table": A_LABEL,
     "figure": A_LABEL,
     "name": (word, "a name"),
-    "to": (named_location, "tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]"),
+    "to": (named_location, "tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or wandb[:DIR]"),
     "split": LoggedSplit,
     "scale": (real, "a number"),
     "older_than": (not_negative, "a number of days of at least 0"),

@@ -112,7 +112,8 @@ class RunOptions:
     log_to: Annotated[
         tuple[Place, ...],
         Option(
-            "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+            "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or "
+            "wandb[:DIR]; may be repeated.",
             SOME_PLACES,
             metavar="DESTINATION",
             parse=str,

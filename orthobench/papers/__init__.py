@@ -28,6 +28,10 @@ PRINTED_TASKS = {
     "formal_language": "formal language",
     "xor_stream": "XOR stream",
     "mqar": "MQAR",
+    "recall": "in-context recall",
+    "selective_copying": "selective copying",
+    "memorization": "memorisation",
+    "context_free": "context-free language",
 }
 """The names of tasks in the papers, where they are not the stored ones."""
 

@@ -7,18 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from orthobench.errors import OrthobenchError, UsageError, one_line
-from orthobench.model import Model, Signature
+from orthobench.errors import UsageError
+from orthobench.model import Model
 from orthobench.options.arguments import Preset
 from orthobench.papers.sizes import UNITS
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES
+from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import RunConfig, resolve
-from orthobench.task import Batch, SyntheticSettings
-from orthobench.training.build_model import build_model
 
 TOLERANCE = 0.05
 """The largest allowed difference between a count and the target, as a fraction of the target."""
@@ -26,8 +23,8 @@ STEP = 8
 """How far from a guess the search looks for a size that the model accepts, such as a multiple of its heads."""
 LARGEST_SCANNED = 512
 """The largest size that is tried without a reason, where counts do not grow with the size."""
-FIRST_SIZE, LARGEST_SIZE, LARGEST_ON_CPU = 64, 2**20, 2**11
-"""Hidden sizes: where the search begins, and its limits; the lower limit holds for models built on the CPU."""
+FIRST_SIZE, LARGEST_SIZE = 64, 2**20
+"""Hidden sizes: where the search begins, and its limit."""
 
 
 @dataclass(frozen=True)
@@ -137,72 +134,6 @@ def target_count(requested: str | int, models: Sequence[str]) -> int | None:
     if count < 1:
         raise UsageError(f"a model cannot have {requested} parameters: write a number such as 15000 or 15k")
     return count
-
-
-class Counter:
-    """A counter of the parameters of models. It builds each task only once per combination of settings."""
-
-    def __init__(self) -> None:
-        self.signatures: dict[str, Signature] = {}
-
-    def count(self, config: RunConfig) -> int:
-        """Return the parameter count of a run's model.
-
-        The model is built on the device "meta", which takes no memory. If its code reads numbers, it is built on the
-        CPU instead.
-
-        Raises:
-            OrthobenchError: the data of the task is missing, or the model cannot be built.
-        """
-        signature = self._signature(config)
-        settings, generator = config.model_settings, torch.Generator()
-        try:
-            with torch.device("meta"):
-                return build_model(config.model_class, settings, signature, generator).parameter_count()
-        except Exception:  # a plugin may raise any error on tensors without numbers
-            if settings.hidden_size > LARGEST_ON_CPU:
-                raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
-        try:
-            return build_model(config.model_class, settings, signature, generator).parameter_count()
-        # Passed on, because its message already names the cause.
-        except OrthobenchError:
-            raise
-        except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
-
-    def state_size(self, config: RunConfig) -> int:
-        """Return how many real numbers the model carries from step to step, for one sequence.
-
-        The model is built on the CPU, and runs over two steps.
-
-        Raises:
-            OrthobenchError: as for `count`, or the model returns no state.
-        """
-        signature = self._signature(config)
-        steps = torch.zeros(2, 1, dtype=torch.long) if signature.tokens else torch.zeros(2, 1, signature.input_size)
-        where = torch.zeros(1, 1, dtype=torch.long) if signature.readout == "positions" else None
-        try:
-            model = build_model(config.model_class, config.model_settings, signature, torch.Generator())
-            with torch.no_grad():
-                _, state = Batch(steps, steps, positions=where).through(model.eval())
-        except OrthobenchError:
-            raise
-        except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
-        size = sum(part.numel() * (2 if part.is_complex() else 1) for part in state)
-        if not size:
-            raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")
-        return size
-
-    def _signature(self, config: RunConfig) -> Signature:
-        """Return the signature of a run's task, with a single sequence of generated data, which changes no shape."""
-        settings, condition = config.task_settings, config.spec.condition
-        if condition not in self.signatures:
-            if isinstance(settings, SyntheticSettings):
-                settings = settings.model_copy(update={"train_size": 1, "test_size": 1})
-            task = config.task_class(settings, config.spec.seed, torch.device("cpu"))
-            self.signatures[condition] = task.signature
-        return self.signatures[condition]
 
 
 def _choose(

@@ -23,12 +23,13 @@ from orthobench.errors import UsageError
 from orthobench.metric import Metric
 from orthobench.model import Model
 from orthobench.options.arguments import Preset
-from orthobench.planning.match import Counter, check_can_match, with_equal_parameters
+from orthobench.planning.match import check_can_match, with_equal_parameters
 from orthobench.planning.objective import MedianRule, best_so_far, objective_values, was_pruned
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, digest, unknown_setting
+from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import RunConfig, resolve, unnamed_arguments
 from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings, derive_seed

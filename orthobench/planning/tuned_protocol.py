@@ -23,10 +23,11 @@ from typing import Any
 from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Halving, TrialCurve, full_runs, halve
 from orthobench.errors import UsageError, unknown
 from orthobench.model import ModelSettings
-from orthobench.planning.match import Counter, MatchedSize, check_can_match, nearest_size, target_count
+from orthobench.planning.match import MatchedSize, check_can_match, nearest_size, target_count
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, text
+from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Run, Store
 from orthobench.task import SyntheticSettings, Task, TrainingSettings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +78,11 @@ class RunRecord:
             "status": self.status,
             "message": self.message,
         }
+
+    def digest(self, points: LoggedPoints) -> str:
+        """Return the hash of this record and a run's points, by which a later export recognises them."""
+        rows = [[name, iteration, repr(value)] for (name, iteration), value in points.items()]
+        return hashlib.sha256(json.dumps([self.content(), sorted(rows)], sort_keys=True).encode()).hexdigest()
 
 
 def read_points(store: Store, run: Run, since: int = 0) -> LoggedPoints:

@@ -1,4 +1,4 @@
-"""Where to send runs, written as `tensorboard[:DIR]`, `mlflow[:DIR|URI]` or `wandb[:DIR]`."""
+"""Where to send runs, written as `tensorboard[:DIR]`, `mlflow[:DIR|URI]`, `trackio[:DIR]` or `wandb[:DIR]`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from orthobench.system.location import Location, Place, from_home
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
 
-SinkKind = Literal["tensorboard", "mlflow", "wandb"]
-SINK_KINDS: tuple[SinkKind, ...] = ("tensorboard", "mlflow", "wandb")
-DEFAULT_LOCATIONS: dict[SinkKind, str] = {"tensorboard": "runs", "mlflow": "sqlite:///mlflow.db", "wandb": "."}
+SinkKind = Literal["tensorboard", "mlflow", "trackio", "wandb"]
+SINK_KINDS: tuple[SinkKind, ...] = ("tensorboard", "mlflow", "trackio", "wandb")
+DEFAULT_LOCATIONS: dict[SinkKind, str] = {
+    "tensorboard": "runs",
+    "mlflow": "sqlite:///mlflow.db",
+    "trackio": "trackio",
+    "wandb": ".",
+}
 """The default location of each tool."""
 QUIET: dict[SinkKind, dict[str, str]] = {
     "tensorboard": {},
@@ -26,6 +31,7 @@ QUIET: dict[SinkKind, dict[str, str]] = {
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     },
+    "trackio": {"HF_HUB_DISABLE_TELEMETRY": "1"},
     "wandb": {"WANDB_ERROR_REPORTING": "false"},
 }
 """Environment variables to set unless they are set: no telemetry, and short waits for a server."""
@@ -61,6 +67,11 @@ class Target:
             from orthobench.sinks.mlflow import MLflow
 
             return MLflow(self.location.real)
+        if self.kind == "trackio":
+            os.environ["TRACKIO_DIR"] = str(Path(self.location.real).absolute())
+            from orthobench.sinks.trackio import Trackio
+
+            return Trackio(Path(self.location.real))
         from orthobench.sinks.wandb import WeightsAndBiases
 
         return WeightsAndBiases(Path(self.location.real))
@@ -82,7 +93,8 @@ def parse_target(place: Place) -> Target:
     if find_spec(kind) is None:
         raise needs_extra(kind, "a package that is not installed", kind)
     if not location:
-        location = (os.environ.get("MLFLOW_TRACKING_URI") if kind == "mlflow" else None) or DEFAULT_LOCATIONS[kind]
+        given = {"mlflow": "MLFLOW_TRACKING_URI", "trackio": "TRACKIO_DIR"}.get(kind)
+        location = (os.environ.get(given) if given else None) or DEFAULT_LOCATIONS[kind]
     elif kind == "mlflow" and ":" not in location:
         refuse_file(Path(from_home(location)))
         location = f"sqlite:///{location.rstrip('/')}/mlflow.db"

@@ -5,7 +5,6 @@ With WANDB_MODE=online the runs go to the server at once, with the login that `w
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -38,7 +37,7 @@ class WeightsAndBiases:
     def open(self, record: RunRecord, points: LoggedPoints) -> WandbRun:
         """Open the run and return a writer; an offline run holds the whole series and replaces an earlier one."""
         earlier = self._own_folders(record.key)
-        if [_digest_in(folder) for folder in earlier] == [_digest(record, points)]:
+        if [_digest_in(folder) for folder in earlier] == [record.digest(points)]:
             return WandbRun(None, record, points, Change.UNCHANGED)
         change = Change.REPLACED if earlier else Change.ADDED
         # An offline run started in the same second would have the same name, and `wandb sync` would not notice a
@@ -93,7 +92,7 @@ class WandbRun:
         self.run.summary.update({"status": record.status, "message": record.message})
         self.run.finish(exit_code=0 if record.status == Status.FINISHED else 1)
         if self.run.offline:
-            mark = json.dumps({"holds": _digest(record, self.points)}).encode()
+            mark = json.dumps({"holds": record.digest(self.points)}).encode()
             files.write_bytes(Path(self.run.settings.sync_dir) / MARK, mark)
 
 
@@ -119,9 +118,3 @@ def _settings() -> wandb.Settings:
 
 def _digest_in(folder: Path) -> str:
     return str(json.loads((folder / MARK).read_bytes()).get("holds", ""))
-
-
-def _digest(record: RunRecord, points: LoggedPoints) -> str:
-    """Return the hash of a run's record and points."""
-    rows = [[name, iteration, repr(value)] for (name, iteration), value in points.items()]
-    return hashlib.sha256(json.dumps([record.content(), sorted(rows)], sort_keys=True).encode()).hexdigest()

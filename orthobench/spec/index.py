@@ -49,10 +49,10 @@ def index() -> dict[str, Any]:
     """
     if "torch" in sys.modules:  # then it takes less than a second
         return compute()
-    known: dict[str, Any] | None = _read("index")
+    known: dict[str, Any] | None = read_kept("index")
     if known is None:
         known = _computed_elsewhere()
-        _keep("index", known)
+        keep("index", known)
     return known
 
 
@@ -73,14 +73,25 @@ def compute() -> dict[str, Any]:
 
 def _computed_elsewhere() -> dict[str, Any]:
     """Compute the index in another process, or in this one if the other process cannot start or fails."""
-    # With -P, because -m would search the user's folder first, where a file may be called json.py.
-    command = [sys.executable, "-P", "-m", __name__]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
-        computed: dict[str, Any] = json.loads(done.stdout)
+        computed: dict[str, Any] = answer_of(__name__)
     except (OSError, ValueError, subprocess.CalledProcessError):
         return compute()
     return computed
+
+
+def answer_of(module: str, question: Any = None) -> Any:
+    """Return what a module of the package prints as JSON in another process, which gets the question as JSON.
+
+    Raises:
+        OSError, ValueError, subprocess.CalledProcessError: the process cannot start, or it fails.
+    """
+    # With -P, because -m would search the user's folder first, where a file may be called json.py.
+    command = [sys.executable, "-P", "-m", module]
+    done = subprocess.run(
+        command, input=json.dumps(question), capture_output=True, text=True, encoding="utf-8", check=True
+    )
+    return json.loads(done.stdout)
 
 
 def description(plugin: Plugin) -> dict[str, Any]:
@@ -106,6 +117,7 @@ def describe(plugin: Plugin) -> dict[str, Any]:
         return record | {"every_epochs": cls.every_epochs, "schedule": cls.schedule(), "default": cls.default}
     record |= {"cites": cls.cites, "version": cls.version}
     record |= {name: getattr(cls, name, "") for name in ("look", "family", "affine_fails")}
+    record["state_matters"] = bool(getattr(cls, "state_matters", False))
     record["affine_if"] = None if getattr(cls, "affine_if", None) is None else dict(cls.affine_if)
     record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
     if hasattr(cls, "measures"):
@@ -154,7 +166,7 @@ def _seal(name: str, content: bytes) -> bytes:
     return hashlib.sha256(f"{code_hash()} {name}\n".encode() + content).hexdigest().encode() + b"\n"
 
 
-def _read(name: str) -> Any:
+def read_kept(name: str) -> Any:
     """Return a value that an earlier process has kept; None if there is none, or if its file cannot be trusted."""
     try:
         with open_trusted(_file(name)) as stream:
@@ -165,7 +177,7 @@ def _read(name: str) -> Any:
     return json.loads(value) if seal + b"\n" == _seal(name, value) else None
 
 
-def _keep(name: str, value: Any) -> None:
+def keep(name: str, value: Any) -> None:
     """Keep a JSON value for later processes with the same code, if the cache folder can be used."""
     content = json.dumps(value).encode()
     with suppress(OSError, RuntimeError, StorageError):  # without a cache, the next process only takes longer

@@ -8,12 +8,12 @@ import torch
 
 from orthobench.errors import UsageError
 from orthobench.model import Model, ModelSettings, Signature
+from orthobench.model.build import build_model
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
-from orthobench.training.build_model import build_model
 from orthobench.training.optimizers import build_optimizer
 
 # All different, because a model that confuses two axes would otherwise pass.

@@ -14,13 +14,13 @@ from torch import Tensor
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
 from orthobench.model import Model, Signature
+from orthobench.model.build import build_model, build_without_memory
 from orthobench.options.arguments import WhichWeights
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.system.location import Location, Place
 from orthobench.task import Task
-from orthobench.training.build_model import build_model, build_without_memory
 from orthobench.weights.weights_files import BROKEN, SUFFIX, Content, decode, read_weights
 
 LEAST_ROOM = 1 << 30

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from orthobench.errors import UsageError
+from orthobench.model.build import build_model, check_size
 from orthobench.options.arguments import GraphMode
 from orthobench.recurrence.backends import last_used
 from orthobench.spec.resolve import RunConfig
 from orthobench.task import Batches, Task, seeded_generator
-from orthobench.training.build_model import build_model, check_size
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
 from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernel_facts

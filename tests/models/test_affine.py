@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
-from orthobench.training.build_model import build_model
 
 MODELS = {plugin.name: plugin.load() for plugin in Catalog() if plugin.kind == "model" and plugin.is_built_in}
 CASES = [(name, {}) for name in MODELS] + [

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
-from orthobench.training.build_model import build_model
 
 pytestmark = pytest.mark.grid
 

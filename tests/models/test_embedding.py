@@ -12,9 +12,9 @@ from support.models import T, expected_outputs, make, plain_outputs
 
 from orthobench.errors import UsageError
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
-from orthobench.training.build_model import build_model
 
 pytestmark = pytest.mark.grid
 

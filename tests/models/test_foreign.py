@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from orthobench.errors import UsageError
 from orthobench.foreign.model_of_layer import Foreign, model_of
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.models.gru import GRU
 from orthobench.models.lstm import LSTM
 from orthobench.models.rnn import RNN
@@ -22,7 +24,6 @@ from orthobench.probes.orthogonality import Orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.recurrence.backends import use_backend
 from orthobench.tasks.adding import Adding, AddingSettings
-from orthobench.training.build_model import build_model
 
 UNITS, INPUTS, OUTPUTS, STEPS, BATCH = 6, 3, 2, 9, 4
 
@@ -152,6 +153,131 @@ def test_settings_are_the_constructors_arguments_with_its_words():
     model = build(nn.LSTM, num_layers="2", bias="false", proj_size=4)
     assert (model.layer.num_layers, model.layer.bias, model.output_weight.shape) == (2, False, (OUTPUTS, 4))
     assert [part.shape for part in model.initial_state(BATCH)] == [(BATCH, 8), (BATCH, 2 * UNITS)]
+
+
+class DeltaLayer(nn.Module):
+    """A layer with the constructor, the call and the returned value of those in `fla.layers`, in plain PyTorch."""
+
+    def __init__(
+        self,
+        hidden_size: int = 2048,
+        expand_v: float = 2,
+        head_dim: int = 256,
+        num_heads: int = 6,
+        mode: str = "chunk",
+        layer_idx: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.heads, self.values = num_heads, int(head_dim * expand_v)
+        self.qk = nn.Linear(hidden_size, 2 * num_heads * head_dim, bias=False)
+        self.v = nn.Linear(hidden_size, num_heads * self.values, bias=False)
+        self.beta = nn.Linear(hidden_size, num_heads, bias=False)
+        self.out = nn.Linear(num_heads * self.values, hidden_size, bias=False)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool | None = False,
+        output_attentions: bool | None = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        if attention_mask is not None:
+            assert attention_mask.dim() == 2, "Expected attention_mask as a 0-1 matrix"
+            raise NotImplementedError
+        batch, steps, _ = hidden_states.shape
+        q, k = self.qk(hidden_states).view(batch, steps, self.heads, -1).chunk(2, dim=-1)
+        k = nn.functional.normalize(k, dim=-1)
+        v = self.v(hidden_states).view(batch, steps, self.heads, self.values)
+        beta = self.beta(hidden_states).sigmoid().unsqueeze(-1)
+        memory, outputs = hidden_states.new_zeros(batch, self.heads, self.values, k.shape[-1]), []
+        for t in range(steps):
+            error = v[:, t] - torch.einsum("bhvk,bhk->bhv", memory, k[:, t])
+            memory = memory + torch.einsum("bhv,bhk->bhvk", beta[:, t] * error, k[:, t])
+            outputs.append(torch.einsum("bhvk,bhk->bhv", memory, q[:, t]))
+        return self.out(torch.stack(outputs, 1).flatten(2)), None, past_key_values
+
+
+def test_layer_like_those_of_flash_linear_attention_is_batch_first_with_a_map_in_front():
+    model = build(DeltaLayer, num_heads=2, head_dim=4, expand_v=1.5)
+    assert {"layer_idx", "attention_mask"}.isdisjoint(type(model).Settings.model_fields)
+    x = inputs()
+    outputs, state = model(x)
+    by_hand = model.layer(nn.functional.linear(x.transpose(0, 1), model.map_weight, model.map_bias))[0]
+    torch.testing.assert_close(outputs, linear(by_hand.transpose(0, 1), model))
+    assert state == ()
+
+
+@dataclass
+class LayerConfig:
+    """A record of arguments as in xlstm: sizes of -1 follow from others, and private ones are computed."""
+
+    hidden_size: int = -1
+    num_heads: int = 2
+    backend: Literal["vanilla", "cuda"] = "cuda"
+    batch_size: int = 8
+    constants: dict[str, int] = field(default_factory=dict)
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    embedding_dim: int = -1
+    dropout: float = 0.0
+    _num_blocks: int = 1
+
+    def __post_init__(self) -> None:
+        self.hidden_size = self.embedding_dim
+
+
+class Configured(nn.Module):
+    """A layer whose constructor takes one record."""
+
+    config_class = LayerConfig
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__()
+        if config.backend == "cuda":
+            raise KeyError("CUDA_LIB")
+        self.config, self.gru = config, nn.GRU(config.embedding_dim, config.hidden_size, batch_first=True)
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        return self.gru(x)[0]
+
+
+def test_layer_that_takes_a_record_has_its_fields_as_settings():
+    fields = type(build(Configured, backend="vanilla")).Settings.model_fields
+    assert {"num_heads", "backend", "layer_batch_size", "layer_dropout"} <= set(fields)
+    assert {"batch_size", "dtype", "embedding_dim", "constants", "_num_blocks", "config"}.isdisjoint(fields)
+    model = build(Configured, backend="vanilla", num_heads=3, layer_batch_size=5)
+    assert (model.layer.config.num_heads, model.layer.config.batch_size) == (3, 5)
+    assert model.layer.config.hidden_size == UNITS
+    x = inputs()
+    by_hand = model.layer.gru(nn.functional.linear(x.transpose(0, 1), model.map_weight, model.map_bias))[0]
+    torch.testing.assert_close(model(x)[0], linear(by_hand.transpose(0, 1), model))
+
+
+def test_a_record_that_the_layer_refuses_is_one_line_with_its_settings():
+    with pytest.raises(UsageError, match=r"KeyError: 'CUDA_LIB', for embedding_dim=6"):
+        build(Configured)
+
+
+class OnTriton(nn.Module):
+    """A layer whose kernel fails as Triton's do on a machine without a GPU."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(hidden_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        driver: dict[str, Any] = {"__name__": "triton.runtime.driver"}
+        exec("def active():\n    raise RuntimeError('0 active drivers ([]). There should only be one.')", driver)
+        driver["active"]()
+        return x @ self.weight
+
+
+def test_kernels_of_triton_without_a_gpu_are_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"OnTriton: its Triton kernels need a GPU, and this machine has none: train"):
+        build(OnTriton)
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.RNNCell, Leaky])

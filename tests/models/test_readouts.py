@@ -7,9 +7,9 @@ import torch
 from support.models import make
 
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
-from orthobench.training.build_model import build_model
 
 pytestmark = pytest.mark.grid
 

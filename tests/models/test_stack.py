@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
+from orthobench.model.build import build_model
 from orthobench.model.norm import BatchNorm
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
 from orthobench.spec.resolve import resolve
 from orthobench.testing import problems
-from orthobench.training.build_model import build_model
 from orthobench.training.trainer import Trainer
 
 pytestmark = pytest.mark.grid

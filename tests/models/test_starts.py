@@ -13,8 +13,8 @@ from support.models import (
 )
 
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
-from orthobench.training.build_model import build_model
 
 
 def test_enrnn_starts_with_the_stated_eigenvalues():

@@ -15,11 +15,11 @@ from support.sweeps import slow_model, wait_for
 
 from orthobench.cli.show import reproduce
 from orthobench.errors import UsageError
-from orthobench.planning.match import Counter
 from orthobench.planning.search import Search, Trial
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import digest
+from orthobench.spec.model_sizes import Counter
 from orthobench.store import open_store
 
 pytest.importorskip("optuna", reason="optuna is not installed")

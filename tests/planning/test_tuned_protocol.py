@@ -8,9 +8,9 @@ import math
 import pytest
 
 from orthobench.errors import UsageError
-from orthobench.planning.match import Counter
 from orthobench.planning.tuned_protocol import RATE, RECURRENT_RATE, Column, Planner, protocol
 from orthobench.plugins import Catalog
+from orthobench.spec.model_sizes import Counter
 
 CATALOG = Catalog()
 MODELS = sorted(plugin.name for plugin in CATALOG if plugin.kind == "model" and plugin.is_built_in)

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
 from support.pages import unpacked_runs
+from support.records import run_record
 
 from orthobench.analysis.conditions import NearestExperiment, collect
 from orthobench.analysis.curves import Curve
+from orthobench.metric import run_columns
 from orthobench.papers import Printed
+from orthobench.plugins import Catalog
 from orthobench.reporting.figures.curve_sheets import records_of
 from orthobench.reporting.figures.drawing import (
     GAP,
@@ -40,7 +43,8 @@ from orthobench.reporting.page.captions import caption
 from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.reporting.page.run_records import points_for, run_details
 from orthobench.reporting.tables.reproduction import reproduction
-from orthobench.store import Status, TraceRow, open_store
+from orthobench.spec.resolve import resolve
+from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store.result import UNTIMED
 
 FALLS = [0.2, 0.15, 0.05, 0.01, 0.005]
@@ -500,3 +504,26 @@ def test_runs_on_fewer_sequences_are_drawn_thin_and_grey_with_the_reason(databas
     assert "not counted: lstm, n = 8 with 100 instead of 400 training sequences." in words
     assert words.index("Not measured: lstm, n = 8.") < words.index("Thin and grey")
     assert part.coverage == (1, 2)
+
+
+def test_score_over_the_size_of_the_state_is_drawn_where_the_state_matters(tmp_path):
+    """A GRU of 8 and an LSTM of 4 units carry 8 numbers, a GRU of 16 carries 16; a layer's state is unknown."""
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        sizes = {"gru": ("gru", 8), "lstm": ("lstm", 4), "wide": ("gru", 16)}
+        for task, values in (("mqar", {"sizes": "single", "pairs": "2"}), ("adding", {})):
+            columns = run_columns(Catalog().load("task", task).metrics)
+            for number, (model, units) in enumerate(sizes.values()):
+                spec = resolve(Catalog(), task, model, {**values, "hidden_size": units}, published=False).spec
+                run = store.start(run_record(spec, parameter_count=100 + number, **columns), {"cpu": "a"}, [])
+                end = 0.1 * (1 + number)
+                rows = [MetricRow("test", "accuracy" if task == "mqar" else "mse", 1, 1, end)]
+                store.log(run.id, rows, [], {"status": Status.FINISHED, "final_value": end, "best_value": end})
+        conditions = {condition.task: condition for condition in collect(store)}
+    drawn = condition_figures(conditions["mqar"], Styles([conditions["mqar"]]))
+    words, figure = drawn["state"]
+    assert "the numbers that the model carries from step to step" in words
+    assert figure.layout["xaxis"]["title"]["text"] == "size of the state"
+    assert sorted({trace["x"][0] for trace in figure.data if "x" in trace}) == [8, 16]
+    adding = condition_figures(conditions["adding"], Styles([conditions["adding"]]))
+    assert "parameters" in adding
+    assert "state" not in adding

@@ -18,11 +18,11 @@ import orthobench as ob
 from orthobench.cli import app
 from orthobench.data.dataset import DataSet
 from orthobench.model import Signature
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
 from orthobench.testing import problems
-from orthobench.training.build_model import build_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(

@@ -74,35 +74,35 @@ def test_choices_of_a_setting_are_accepted():
 
 
 def test_cached_value_is_read_only_intact_and_under_its_name_and_code(without_torch, monkeypatch):
-    assert index._read("a") is None
-    index._keep("a", {"x": [1, None]})
-    assert index._read("a") == {"x": [1, None]}
+    assert index.read_kept("a") is None
+    index.keep("a", {"x": [1, None]})
+    assert index.read_kept("a") == {"x": [1, None]}
     (file,) = kept_files(without_torch)
     content = file.read_bytes()
     for damaged in (b"", b"\n", content[:-1], content.replace(b"1", b"2"), b"[]", content.partition(b"\n")[2]):
         file.write_bytes(damaged)
-        assert index._read("a") is None
+        assert index.read_kept("a") is None
     file.write_bytes(content)
     file.with_name("b.json").write_bytes(content)
-    assert (index._read("a"), index._read("b")) == ({"x": [1, None]}, None)
+    assert (index.read_kept("a"), index.read_kept("b")) == ({"x": [1, None]}, None)
     monkeypatch.setattr(index, "code_hash", lambda: "other code")
-    assert index._read("a") is None
+    assert index.read_kept("a") is None
     other = without_torch / "index" / "other code" / "a.json"
     other.parent.mkdir()
     other.write_bytes(content)
-    assert index._read("a") is None
+    assert index.read_kept("a") is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 @pytest.mark.parametrize("what", ["the file", "its folder", "the index", "the cache"])
 def test_file_writable_by_others_is_not_read(without_torch, what):
-    index._keep("a", 1)
+    index.keep("a", 1)
     (file,) = kept_files(without_torch)
     path = {"the file": file, "its folder": file.parent, "the index": file.parents[1], "the cache": without_torch}[what]
     path.chmod(path.stat().st_mode | 0o002)
-    assert index._read("a") is None
+    assert index.read_kept("a") is None
     path.chmod(path.stat().st_mode & ~0o002)
-    assert index._read("a") == 1
+    assert index.read_kept("a") == 1
 
 
 def test_files_of_other_code_are_kept_for_a_month(without_torch):
@@ -110,7 +110,7 @@ def test_files_of_other_code_are_kept_for_a_month(without_torch):
     for folder in (old, recent):
         folder.mkdir(parents=True)
     os.utime(old, (0, 0))
-    index._keep("a", 1)
+    index.keep("a", 1)
     assert not old.exists()
     assert recent.exists()
 

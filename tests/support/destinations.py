@@ -1,10 +1,12 @@
-"""What TensorBoard, MLflow and Weights & Biases hold of a run, read by their own readers and formats."""
+"""What TensorBoard, MLflow, Trackio and Weights & Biases hold of a run, read by their own readers and formats."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import struct
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ class Held:
 
 
 def read_back(kind: str, location: Path, key: str) -> Held:
-    return {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](location, key)
+    return {"tensorboard": _tensorboard, "mlflow": _mlflow, "trackio": _trackio, "wandb": _wandb}[kind](location, key)
 
 
 def as_sent(kind: str, points: dict[KEY_OF_POINT, float]) -> dict[KEY_OF_POINT, float]:
@@ -101,6 +103,20 @@ def _mlflow(location: Path, key: str) -> Held:
     states = {"finished": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"}
     assert run.info.status == states.get(status, "FAILED")
     return _as_read(run.info.run_name, points, run.data.params, tags, status)
+
+
+def _trackio(location: Path, key: str) -> Held:
+    """Read the tables of the project, because the package itself reads only the folder it was imported for."""
+    with closing(sqlite3.connect(location / "orthobench.db")) as database:
+        rows = database.execute("SELECT step, metrics FROM metrics WHERE run_name = ?", (key,)).fetchall()
+        ((config,),) = database.execute("SELECT config FROM configs WHERE run_name = ?", (key,)).fetchall()
+    special = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
+    points = [
+        ((name, step), special.get(str(value), value)) for step, row in rows for name, value in json.loads(row).items()
+    ]
+    entries = json.loads(config)
+    tags = [tag for tag in entries["orthobench.tags"].split(", ") if tag]
+    return _as_read(key, points, entries, tags, entries["orthobench.status"])
 
 
 def wandb_records(file: Path):

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
+from orthobench.tasks._answers import IGNORED
 from orthobench.tasks._groups import group
-from orthobench.tasks.group_word import IGNORED, PROTOCOLS, GroupWord, GroupWordSettings
+from orthobench.tasks.group_word import PROTOCOLS, GroupWord, GroupWordSettings
 
 CPU = torch.device("cpu")
 ORDERS = {"S3": 6, "S5": 120, "A5": 60, "Z60": 60, "A4xZ5": 60}

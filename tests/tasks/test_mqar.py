@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
-from orthobench.tasks.mqar import IGNORED, MQAR, MQARSettings
+from orthobench.tasks._answers import IGNORED
+from orthobench.tasks.mqar import MQAR, MQARSettings
 
 CPU = torch.device("cpu")
 TRAINED = {(64, 4): 100_000, (128, 8): 20_000, (256, 16): 20_000, (256, 32): 20_000, (256, 64): 20_000}

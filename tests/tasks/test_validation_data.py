@@ -15,10 +15,14 @@ CPU = torch.device("cpu")
 CATALOG = Catalog()
 TASKS: dict[str, dict[str, Any]] = {
     "adding": {"sequence_length": 20},
+    "context_free": {"shortest": 30, "longest": 40, "test_shortest": 42, "test_longest": 50},
     "copying": {"sequence_length": 5},
     "formal_language": {"shortest": 15, "longest": 20, "test_shortest": 25, "test_longest": 30},
     "group_word": {"shortest": 15, "longest": 20, "test_shortest": 25, "test_longest": 30},
+    "memorization": {},
     "mqar": {},
+    "recall": {},
+    "selective_copying": {"sequence_length": 60},
     "xor_stream": {"pad_size": 40, "data_seed": "run"},
 }
 """The generated tasks, with sequences so long that two equal ones would be no accident."""

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthobench.model.build import build_model
 from orthobench.tasks.xor_stream import XORStream, XORStreamSettings, encode_bits, encode_events, streams
-from orthobench.training.build_model import build_model
 
 CPU = torch.device("cpu")
 PAD = 12

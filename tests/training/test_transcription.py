@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding
-from orthobench.training.build_model import build_model
 
 CPU = torch.device("cpu")
 NAMES = ("input_weight", "recurrent_weight", "bias", "output_weight", "output_bias")

@@ -28,6 +28,9 @@ from orthobench.reporting.figures.drawing import (
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Style, Styles
 from orthobench.reporting.page.captions import caption
+from orthobench.spec.index import index
+from orthobench.spec.resolve import RunSpec
+from orthobench.spec.state_sizes import state_sizes
 from orthobench.store.result import UNTIMED
 
 Drawn = dict[str, tuple[str, Figure]]
@@ -48,6 +51,8 @@ LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
 MOST_ROWS, LETTERS = 20, 34
 """The most variants of the figure of seeds, and the most letters of their names."""
+STATE = "size of the state"
+"""The axis of the figure for tasks that ask how much a state can hold (`Task.state_matters`)."""
 LEAST_RATIO = 4.0
 """The least ratio of the ends of an axis of costs."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
@@ -95,6 +100,11 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
         "parameters": (
             f"Parameters and the end of training. {ends}",
             against_cost(condition, styles, "parameters"),
+        ),
+        "state": (
+            "Size of the state, the numbers that the model carries from step to step for one sequence, and the end of "
+            f"training. {ends}",
+            against_cost(condition, styles, STATE) if _state_matters(condition) else None,
         ),
         "seconds": (
             f"Seconds of training, where the runs were trained, and its end. {ends}"
@@ -408,13 +418,21 @@ def seeds_caption(condition: Condition) -> str:
 
 
 def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
-    """Draw the ends over "parameters" or "seconds of training"; None for fewer than two variants."""
+    """Draw the ends over "parameters", "size of the state" or "seconds of training"; None for fewer than two variants.
+
+    The size of the state is known for built-in models alone.
+    """
     figure = empty_figure(cost, f"test {condition.metric.axis}")
     values, worst = _ends(condition.variants, condition)
     prices = []
+    sizes = {}
+    if cost == STATE:
+        sizes = state_sizes({variant.run.variant: RunSpec(**variant.run.spec) for variant in condition.variants})
     for variant, style in styled(condition, styles, figure):
         if cost == "parameters":
             price = float(variant.run.parameter_count)
+        elif cost == STATE:
+            price = float(sizes.get(variant.run.variant, 0))
         else:
             spent = [run.phases["train"] for run in variant.runs if run.phases.get("train")]
             price = sum(spent) / len(spent) if spent else 0.0
@@ -425,13 +443,17 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         return None
     low, high = np.log10(min(prices)), np.log10(max(prices))
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
-    whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
+    whole = {"tickformat": "~r"} if cost == "seconds of training" else {}  # else Plotly writes 2 for 200
     figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], dtick="D2", **whole)
     if spans_decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
     _frame_ends(figure, "y", values, condition)
     figure.update_layout(hovermode="closest")
     return figure
+
+
+def _state_matters(condition: Condition) -> bool:
+    return bool(index()["plugins"].get(f"task/{condition.task}", {}).get("state_matters"))
 
 
 def _ends(variants: Sequence[VariantData], condition: Condition) -> tuple[list[float], float]:

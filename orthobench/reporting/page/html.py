@@ -77,7 +77,7 @@ CHARTS = {
     "Seeds": ["seeds"],
     "Solved": ["solved"],
     "Lengths": ["lengths"],
-    "Cost": ["parameters", "seconds"],
+    "Cost": ["parameters", "state", "seconds"],
     "Gradients": ["gradients"],
     "Orthogonality": [*SCORES],
 }

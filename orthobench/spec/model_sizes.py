@@ -1,0 +1,96 @@
+"""Count the parameters of models and the sizes of their states, without training them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+from orthobench.errors import OrthobenchError, UsageError, one_line
+from orthobench.model import Signature, State
+from orthobench.model.build import build_model
+from orthobench.spec.resolve import RunConfig
+from orthobench.task import Batch, SyntheticSettings
+
+LARGEST_ON_CPU = 2**11
+"""The largest hidden size of a model that is built on the CPU."""
+
+
+class Counter:
+    """A counter of the parameters of models. It builds each task only once per combination of settings."""
+
+    def __init__(self) -> None:
+        self.signatures: dict[str, Signature] = {}
+
+    def count(self, config: RunConfig) -> int:
+        """Return the parameter count of a run's model.
+
+        The model is built on the device "meta", which takes no memory. If its code reads numbers, it is built on the
+        CPU instead.
+
+        Raises:
+            OrthobenchError: the data of the task is missing, or the model cannot be built.
+        """
+        signature = self._signature(config)
+        settings, generator = config.model_settings, torch.Generator()
+        try:
+            with torch.device("meta"):
+                return build_model(config.model_class, settings, signature, generator).parameter_count()
+        except Exception:  # a plugin may raise any error on tensors without numbers
+            if settings.hidden_size > LARGEST_ON_CPU:
+                raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
+        try:
+            return build_model(config.model_class, settings, signature, generator).parameter_count()
+        # Passed on, because its message already names the cause.
+        except OrthobenchError:
+            raise
+        except Exception as error:  # a plugin may raise any error
+            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
+
+    def state_size(self, config: RunConfig) -> int:
+        """Return how many real numbers the model carries from step to step, for one sequence.
+
+        A built-in model is built on the device "meta", as in `count`, and says what its first state is. Another one is
+        built on the CPU, and runs over two steps.
+
+        Raises:
+            OrthobenchError: as for `count`, or the model returns no state.
+        """
+        signature = self._signature(config)
+        if config.catalog.find("model", config.spec.model).is_built_in:
+            with suppress(Exception), torch.device("meta"):
+                return _size_of(
+                    build_model(config.model_class, config.model_settings, signature, torch.Generator()).initial_state(
+                        1
+                    )
+                )
+            if getattr(config.model_settings, "hidden_size", 0) > LARGEST_ON_CPU:
+                raise UsageError(f"{config.spec.model} is too large for its state to be counted")
+        steps = torch.zeros(2, 1, dtype=torch.long) if signature.tokens else torch.zeros(2, 1, signature.input_size)
+        where = torch.zeros(1, 1, dtype=torch.long) if signature.readout == "positions" else None
+        try:
+            model = build_model(config.model_class, config.model_settings, signature, torch.Generator())
+            with torch.no_grad():
+                _, state = Batch(steps, steps, positions=where).through(model.eval())
+        except OrthobenchError:
+            raise
+        except Exception as error:  # a plugin may raise any error
+            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
+        size = _size_of(state)
+        if not size:
+            raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")
+        return size
+
+    def _signature(self, config: RunConfig) -> Signature:
+        """Return the signature of a run's task, with a single sequence of generated data, which changes no shape."""
+        settings, condition = config.task_settings, config.spec.condition
+        if condition not in self.signatures:
+            if isinstance(settings, SyntheticSettings):
+                settings = settings.model_copy(update={"train_size": 1, "test_size": 1})
+            task = config.task_class(settings, config.spec.seed, torch.device("cpu"))
+            self.signatures[condition] = task.signature
+        return self.signatures[condition]
+
+
+def _size_of(state: State) -> int:
+    return sum(part.numel() * (2 if part.is_complex() else 1) for part in state)

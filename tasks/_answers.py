@@ -1,0 +1,22 @@
+"""Loss and scores of tasks whose targets are tokens at some steps `[A, B]`, some of which do not count."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+IGNORED = -100
+"""Target of a step without an answer, which torch's cross-entropy ignores."""
+
+
+def entropy(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the cross-entropy of the answers in nats, for outputs `[A, B, p]` and targets `[A, B]`."""
+    return nn.functional.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction=reduction
+    )
+
+
+def token_scores(outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+    """Return the number of correct answers, the sum of their cross-entropy, and the number of answers of each."""
+    count = float((targets != IGNORED).sum())
+    right = (outputs.argmax(-1) == targets).sum()
+    return {"accuracy": (right, count), "cross_entropy": (entropy(outputs, targets, "sum"), count)}
