@@ -207,9 +207,14 @@ class Condition:
     variants: list[VariantData]
 
     @property
+    def task_name(self) -> str:
+        """The name of the task for people."""
+        return PRINTED_TASKS.get(self.task, self.task)
+
+    @property
     def title(self) -> str:
         """The task and its length for people, such as "adding, T = 200"."""
-        length, task = self.settings.get("sequence_length"), PRINTED_TASKS.get(self.task, self.task)
+        length, task = self.settings.get("sequence_length"), self.task_name
         return f"{task}, T = {length}" if length else task
 
     def metric_named(self, name: str) -> Metric:

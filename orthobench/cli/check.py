@@ -156,7 +156,7 @@ def command(
     try:
         lines = result.update_baseline(str(reason))
     except UpdateRefusedError as error:
-        typer.echo(f"{error}; {baseline} is unchanged", err=True)
+        typer.echo(f"{spelled(str(error))}; {baseline} is unchanged", err=True)
         raise typer.Exit(3) from None
     typer.echo(f"{measured_file(baseline)}: {counted(len(result.runs), 'run')} written", err=True)
     for line in lines:

@@ -97,7 +97,7 @@ class CheckResult:
             shutil.move(database, kept)
         except OSError as error:
             raise storage_error(kept, error) from error
-        return f"its runs are kept: --db {kept} uses them again"
+        return f"its runs are kept: `db={str(kept)!r}` uses them again"
 
     def _update_baseline(self, reason: str) -> list[str]:
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]

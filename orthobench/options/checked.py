@@ -111,7 +111,7 @@ ARGUMENTS: dict[str, ArgumentKind] = {
     **dict.fromkeys(("trials", "tune", "match_state", "steps", "batch"), A_COUNT),
     **dict.fromkeys(("baseline", "path", "file", "out", "commentary"), A_FILE),
     **dict.fromkeys(("force", "extend", "dry_run", "prune", "db_only", "for_update"), A_TRUTH),
-    **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best"), A_TRUTH),
+    **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best", "all_versions"), A_TRUTH),
 }
 """The kind of each argument, for all functions."""
 

@@ -77,7 +77,7 @@ def write_report(
         return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, commentary)]
     conditions, views, studies, earlier = load_views(store, scope, variant_keys)
     if earlier:
-        _logger.warning("left out: %s (`--all-versions` shows them)", words_of_earlier(earlier, scope.labels))
+        _logger.warning("left out: %s (`all_versions` shows them)", words_of_earlier(earlier, scope.labels))
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])

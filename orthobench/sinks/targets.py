@@ -93,8 +93,8 @@ def parse_target(place: Place) -> Target:
     if find_spec(kind) is None:
         raise needs_extra(kind, "a package that is not installed", kind)
     if not location:
-        given = {"mlflow": "MLFLOW_TRACKING_URI", "trackio": "TRACKIO_DIR"}.get(kind)
-        location = (os.environ.get(given) if given else None) or DEFAULT_LOCATIONS[kind]
+        given = {"mlflow": os.environ.get("MLFLOW_TRACKING_URI"), "trackio": os.environ.get("TRACKIO_DIR")}
+        location = given.get(kind) or DEFAULT_LOCATIONS[kind]
     elif kind == "mlflow" and ":" not in location:
         refuse_file(Path(from_home(location)))
         location = f"sqlite:///{location.rstrip('/')}/mlflow.db"

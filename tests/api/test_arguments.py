@@ -65,7 +65,7 @@ WRONG: dict[str, list[Any]] = {
     "weights": ["bst", "state", "", 3],
     "data_folder": [3, ""],
     **{name: ["no", 1, 0] for name in ("force", "extend", "dry_run", "prune", "db_only", "for_update")},
-    **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest", "paired", "bold_best")},
+    **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest", "paired", "bold_best", "all_versions")},
 }
 """Wrong values by the argument's name. None is right where it is the default."""
 OPTIONS_WRONG: dict[str, list[Any]] = {

@@ -123,17 +123,19 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "ORTHOBENCH_DB": lambda: default_database(writes=True).real,
     "CC": lambda: next(machine.compilers()).text.partition(":")[0],
     "MLFLOW_TRACKING_URI": lambda: parse_target("mlflow").location.real,
+    "TRACKIO_DIR": lambda: parse_target("trackio").location.real,
 }
 NO_PATHS = {
     "MLFLOW_EXPERIMENT_NAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT",
     "TERM", "WANDB_MODE", "WANDB_PROJECT", "COMP_WORDS", "COMP_CWORD", "_ORTHOBENCH_COMPLETE", "CUDA_VISIBLE_DEVICES",
-    "HF_TOKEN",
+    "HF_TOKEN", "TRACKIO_PROJECT",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_variable_is_read(name, home, monkeypatch):
-    (home / "x").touch(mode=0o755)
+    if name != "TRACKIO_DIR":  # it names a folder
+        (home / "x").touch(mode=0o755)
     monkeypatch.setenv(name, "~/x")
     assert str(VARIABLES[name]()) == str(home / "x")
 

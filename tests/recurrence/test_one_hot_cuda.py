@@ -103,6 +103,7 @@ def test_self_test_passes_and_sees_a_wrong_place(monkeypatch: pytest.MonkeyPatch
     assert "gradient" in str(self_test.measure(OneHot.run, call, form).reason)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
 def test_in_the_interpreter() -> None:
     run_interpreted(__file__, "gpu")

@@ -180,7 +180,7 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     undivided = train("antisymmetric", 0.9, train_size=60_000, validation_size=0)
     matrix = matrix_of(database)
     (column,) = matrix.columns
-    assert column.label == "mnist"
+    assert column.label == "MNIST"
     assert trained_by(column.command, "gru") == column.condition.key
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
     train("gru", 0.9, train_size=50_000)

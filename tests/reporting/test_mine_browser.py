@@ -84,7 +84,7 @@ def test_any_model_has_this_page_and_a_model_without_runs_has_none(browser, data
 
 
 def test_earlier_versions_are_left_out_of_tables_and_counted(database, caplog):
-    words = "left out: 2 runs of earlier versions of cell.py:MyCell (`--all-versions` shows them)"
+    words = "left out: 2 runs of earlier versions of cell.py:MyCell (`all_versions` shows them)"
     chosen = ("report", "--format", "csv", "--columns", "model,seeds")
     newest = database(*chosen)
     assert "cell.py:MyCell,1 of 1" in newest.out

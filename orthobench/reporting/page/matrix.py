@@ -476,7 +476,7 @@ def short_labels(conditions: Sequence[Condition]) -> list[str]:
     Texts come first, and sizes of data sets last.
     """
     of_task = Counter(condition.task for condition in conditions)
-    labels = [each.title if of_task[each.task] > 1 else each.task for each in conditions]
+    labels = [each.title if of_task[each.task] > 1 else each.task_name for each in conditions]
     names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
 
     def is_number(name: str) -> bool:
