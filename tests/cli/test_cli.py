@@ -482,7 +482,7 @@ def test_sweep_ends_with_the_best_first_and_the_baseline(orthobench, tiny_option
     assert [line[0] for line in lines if "best" in line] == [line[0] for line in lines[:1] if line[0] != "baseline"]
 
 
-@pytest.mark.parametrize("width", [50, 60, 80])
+@pytest.mark.parametrize("width", [56, 60, 80])
 def test_narrow_summary_leaves_out_columns_and_no_digits(orthobench, tiny_options, monkeypatch, width):
     orthobench("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
     with open_store("results.db") as store:
