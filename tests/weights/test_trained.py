@@ -281,6 +281,8 @@ def test_program_that_fits_one_length_says_so(database, tiny, tmp_path, orthoben
 
 
 QUICK = {"eurnn", "lru"}
+FIXED = {"deltanet", "deltaproduct", "gated_deltanet", "gated_deltaproduct", "mamba", "rwkv7", "stack_lstm"}
+"""Models whose file takes the number of steps of the data alone, because torch cannot leave theirs open."""
 
 
 @pytest.mark.slow
@@ -292,9 +294,14 @@ def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
     run = train(database, tiny, model, epochs="1", **few_reflections(model))
     trained = ob.load_model(run, database)
     written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database)
-    assert (written.inputs, written.fixed) == (("T", 2), "")
+    if model in FIXED:
+        assert written.inputs == (10, 2)
+        assert written.fixed
+        assert "\n" not in written.fixed
+    else:
+        assert (written.inputs, written.fixed) == (("T", 2), "")
     program = torch.export.load(tmp_path / "m.pt2").module()
-    for steps in (3, 17):
+    for steps in (10,) if model in FIXED else (3, 17):
         inputs = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(program(inputs), trained(inputs[:, None])[0])
     written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, steps=7)
