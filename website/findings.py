@@ -279,25 +279,14 @@ def _forecasts(runs: Sequence[Tracked]) -> list[str]:
     loses = [run for run in runs if run.horizon.loses]
     if not loses:
         return []
-    others = {
-        id(run): [
-            other.horizon.measured
-            for other in loses
-            if (other.figure, other.horizon.seed) != (run.figure, run.horizon.seed)
-        ]
-        for run in loses
-    }
-    same_task = {
-        id(run): [
+
+    def constant(run: Tracked) -> float | None:
+        """The median of other seeds on the task; None for a task with one seed, which has no other."""
+        known = [
             other.horizon.measured
             for other in loses
             if other.figure == run.figure and other.horizon.seed != run.horizon.seed
         ]
-        for run in loses
-    }
-
-    def constant(run: Tracked) -> float | None:
-        known = same_task[id(run)] or others[id(run)]
         return median_low(known) if known else None
 
     ways: list[tuple[str, Callable[[Tracked], float | None]]] = [
@@ -315,12 +304,12 @@ def _forecasts(runs: Sequence[Tracked]) -> list[str]:
         if found:
             agreed[words] = found
             rows.append([words, str(found.runs), f"{found.near} ({100 * found.share:.0f} %)", f"{found.error:.2f}"])
-    both = [run for run in loses if run.horizon.forecast is not None]
+    both = [run for run in loses if run.horizon.forecast is not None and constant(run) is not None]
     null = agreement([(run.horizon, constant(run)) for run in both])
     own = agreement([(run.horizon, run.horizon.forecast) for run in both])
     verdict = (
-        f"Over the {own.runs} runs with a forecast, it is within a factor of two for {own.near}, and the constant of "
-        f"other seeds for {null.near} of {null.runs}. "
+        f"Over the {own.runs} runs with a forecast and other seeds, it is within a factor of two for {own.near}, and "
+        f"the constant of other seeds for {null.near} of {null.runs}. "
         + ("So the ratio forecasts the horizon." if own.near > null.near else "So the ratio is no forecast.")
         if own and null
         else ""

@@ -157,6 +157,13 @@ class Horizon:
 
 def horizons(variant: VariantData) -> list[Horizon]:
     """Return the horizons of the finished runs that have them, at the end of training."""
+    if "horizons" not in variant.cache:  # because tables, the matrix and figures ask for them again
+        variant.cache["horizons"] = _horizons(variant)
+    found: list[Horizon] = variant.cache["horizons"]
+    return found
+
+
+def _horizons(variant: VariantData) -> list[Horizon]:
     predicted, threshold = (
         {run: float(values[-1]) for run, (_, values) in variant.curves_of_runs("probe", f"{PROBE}/{name}").items()}
         for name in ("predicted_horizon", "threshold")
