@@ -11,7 +11,7 @@ from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, ranked
-from orthobench.reporting.page.pages import full_title
+from orthobench.reporting.page.names import full_title
 from website.markdown import escape
 from website.results import everything
 

@@ -20,7 +20,8 @@ from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell
 from orthobench.gate.baseline import read_baseline
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.page.names import full_title
+from orthobench.reporting.page.pages import ArtifactView, PaperView
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.page.views import load_views

@@ -96,9 +96,14 @@ def of_one_machine(runs: Sequence[Run]) -> list[Run]:
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
-    """Return the variants of these runs, labelled by the model and the settings that distinguish its variants."""
+    """Return the variants of these runs, labelled by the model and the settings that distinguish its variants.
+
+    The trials of a search distinguish no other variants, because a model that a search tuned is one row of a ranking.
+    """
     groups = group(runs, lambda run: run.variant)
-    differing = differing_settings([members[0] for members in groups], lambda run: run.model)
+    firsts = [members[0] for members in groups]
+    differing = differing_settings(firsts, lambda run: run.model)
+    differing |= differing_settings([run for run in firsts if not run.is_trial], lambda run: run.model)
     return [Variant(_label(members[0].model, differing[members[0].key]), members) for members in groups]
 
 

@@ -18,7 +18,7 @@ from orthobench.options.checked import A_LABEL, checked
 from orthobench.reporting.figures.figures import STATE, against_cost, gradient_norms, learning_curves, orthogonality
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.pages import full_title
+from orthobench.reporting.page.names import full_title
 from orthobench.reporting.tables.paper_table import paper_table
 from orthobench.settings import merged_settings
 from orthobench.settings.assignments import NoMatchError, read_conditions

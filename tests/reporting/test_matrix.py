@@ -14,7 +14,8 @@ from support.databases import RunDatabase, experiment
 from orthobench.analysis.conditions import collect, score_of
 from orthobench.plugins import Catalog
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, note_on_tuning, picture, short_labels
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, note_on_tuning, picture
+from orthobench.reporting.page.names import short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store

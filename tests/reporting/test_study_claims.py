@@ -18,7 +18,8 @@ from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.page import html
-from orthobench.reporting.page.pages import StudyClaims, distinguishing_settings, view_paper
+from orthobench.reporting.page.names import distinguishing_settings
+from orthobench.reporting.page.pages import StudyClaims, view_paper
 from orthobench.reporting.page.studies import StoredStudy, find_result
 from orthobench.reporting.page.verdict_sheet import square
 from orthobench.store import Benchmark, TraceRow, open_store

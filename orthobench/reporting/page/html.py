@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ from orthobench.reporting.page.compressed_blocks import block, json_block, plotl
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix, short_labels
-from orthobench.reporting.page.names import NO_LABELS
+from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix
+from orthobench.reporting.page.names import NO_LABELS, full_title, in_words, name_of, short_labels
 from orthobench.reporting.page.own_models import NONE_EARLIER, own_models, words_of_earlier
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
@@ -47,7 +48,6 @@ from orthobench.reporting.page.pages import (
     ArtifactView,
     PaperView,
     compared,
-    full_title,
     group_of,
     headline,
     leaderboard,
@@ -199,9 +199,12 @@ def _render(
         for condition in conditions
     }
     about = _about(conditions)
+    models = {variant.run.model for c in conditions for variant in c.variants}
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
     trials = {c.key for c in conditions if c.task in by_task} - in_matrix
+    quick = {each.key for column in matrix.columns if column.is_folded for each in column.conditions}
+    grouped = tasks(conditions, trials, quick)
     own = own_models(conditions, names, earlier)
     script, style = _script("page" if sweeps is None else "live"), _resource("page.css")
     return (
@@ -215,7 +218,8 @@ def _render(
             labels=labels,
             about=about,
             file_names=_file_names(conditions, views, labels),
-            tasks=tasks(conditions, trials),
+            quick=quick,
+            tasks=grouped,
             leaderboards=boards,
             more_seeds={each.key: more_seeds(each, boards[each.key], results) for each in conditions},
             meanings=MEANINGS,
@@ -231,6 +235,9 @@ def _render(
             solved_part=SOLVED,
             untimed=UNTIMED,
             full_title=full_title,
+            in_words=in_words,
+            names={each.task: each.task_name for each in conditions}
+            | {model: name_of(model, names) for model in models},
             views=views,
             figures=drawn,
             scores=SCORES,
@@ -272,7 +279,16 @@ def _render(
             js=Markup(script),
             blocks=[
                 plotly_block(),
-                *_facts(conditions, views, styles, searches, list(counted.values()), labels, sweeps or (), own),
+                *_facts(
+                    list(chain.from_iterable(grouped)),
+                    views,
+                    styles,
+                    searches,
+                    list(counted.values()),
+                    labels,
+                    sweeps or (),
+                    own,
+                ),
                 *(part.block for part in parts),
                 *_run_blocks(conditions, points_for(len(counted)), kept),
                 json_block("about", about),
@@ -283,7 +299,7 @@ def _render(
             counts=_counts(conditions, views),
             statuses_of_runs=_statuses(conditions),
             seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
-            models=sorted({variant.run.model for c in conditions for variant in c.variants}),
+            models=sorted(models, key=lambda model: name_of(model, names).lower()),
             tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
         )
     )

@@ -18,7 +18,7 @@ from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.page.names import NO_LABELS, name_of
+from orthobench.reporting.page.names import NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -272,7 +272,7 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         where = model.partition(":")[0] if is_layer(model) else "other"
         is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
         family = families.get(model, where)
-        label = f"{name_of(model, labels)} {value}".strip()
+        label = ", ".join(filter(None, (name_of(model, labels), value)))
         rows.append(MatrixRow(label, model, family, cells, is_sparse and len(names) > MANY))
     tuned = [number for number, column in enumerate(columns) if column.block == "tuned"]
     return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
@@ -467,43 +467,7 @@ def _value(run: Run, setting: str | None) -> str:
     defaults = [each["default"] for each in plugin["settings"] if each["name"] == setting]
     if value is False or text(value) in defaults:
         return ""
-    return setting if value is True else f"{setting}={text(value)}"
-
-
-def short_labels(conditions: Sequence[Condition]) -> list[str]:
-    """Name each condition by its title and the fewest settings that tell it from the others.
-
-    Texts come first, and sizes of data sets last.
-    """
-    of_task = Counter(condition.task for condition in conditions)
-    labels = [each.title if of_task[each.task] > 1 else each.task_name for each in conditions]
-    names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
-
-    def is_number(name: str) -> bool:
-        return any(isinstance(condition.settings.get(name), (int, float)) for condition in conditions)
-
-    def place(name: str) -> tuple[bool, bool]:
-        return is_number(name) and not _is_flag(conditions, name), name.endswith("_size")
-
-    for name in sorted(names, key=place):
-        same = {label for label in labels if labels.count(label) > 1}
-        for label in same:
-            sharing = [number for number, other in enumerate(labels) if other == label]
-            values = [conditions[number].settings.get(name) for number in sharing]
-            if len(set(map(str, values))) > 1:
-                for number, value in zip(sharing, values, strict=True):
-                    labels[number] = " ".join(filter(None, (label, _said(name, value))))
-    return labels
-
-
-def _is_flag(conditions: Sequence[Condition], name: str) -> bool:
-    return any(isinstance(condition.settings.get(name), bool) for condition in conditions)
-
-
-def _said(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return name if value else ""
-    return value if isinstance(value, str) else f"{name}={text(value)}"
+    return in_words(setting, value)
 
 
 def _command(condition: Condition, block: Judged) -> str:

@@ -25,13 +25,9 @@ from orthobench.analysis.statistics import Median
 from orthobench.errors import counted, shell_command
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_paper, find_study, papers
 from orthobench.papers.paper_study import StudyRuns
+from orthobench.reporting.page.names import DATA_SIZES
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
-
-DATA_SIZES = {"train_size": "training", "test_size": "test", "validation_size": "validation"}
-"""The settings that are numbers of sequences, with the split in words."""
-IMAGES = ("mnist", "cifar10")
-"""The tasks whose sequences are images."""
 
 
 @dataclass(frozen=True)
@@ -441,7 +437,7 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
         beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     names = [row.variant.label for row in rows if row.rank == 1]
-    value = f"{condition.metric.name} {best}"
+    value = f"{condition.metric.label or condition.metric.name} {best}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
     found = {row.variant.label: row.standing for row in rows if row.standing is not None and row.rank > 1}
@@ -513,55 +509,22 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     return all(sign * bound < sign * baseline for bound in bounds)
 
 
-def full_title(condition: Condition, among: Sequence[Condition]) -> str:
-    """Return a condition's title with the settings that distinguish it from others with the same title."""
-    return ", ".join(filter(None, (condition.title, distinguishing_settings(condition, among))))
+def tasks(conditions: Sequence[Condition], trials: Container[str], quick: Container[str]) -> list[list[Condition]]:
+    """Group the conditions by task, those first that compare most models.
 
-
-def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
-    """Return in words the settings that distinguish a condition from others with the same title; empty without others.
-
-    Conditions with equal settings differ in the version of the task.
-    """
-    differing = distinguishing_values(condition, among)
-    return ", ".join(_said(condition.task, name, value) for name, value in differing.items())
-
-
-def _said(task: str, name: str, value: Any) -> str:
-    """Return a setting in words, such as "55,000 training images" or "permuted"."""
-    if name in DATA_SIZES and isinstance(value, int):
-        return f"{value:,} {DATA_SIZES[name]} {'images' if task in IMAGES else 'sequences'}"
-    words = name.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else f"not {words}"
-    return f"{words} {text(value)}"
-
-
-def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:
-    """Return the settings of `distinguishing_settings` by name."""
-    same = [_task_settings(other) for other in among if other.title == condition.title]
-    names = dict.fromkeys(name for settings in same for name in settings)
-    differing = [name for name in names if len({str(settings.get(name)) for settings in same}) > 1]
-    own = _task_settings(condition)
-    return {name: own.get(name) for name in differing}
-
-
-def _task_settings(condition: Condition) -> dict[str, Any]:
-    version = condition.variants[0].run.spec["task_version"] if condition.variants else None
-    return {**condition.settings, "version": version}
-
-
-def tasks(conditions: Sequence[Condition], trials: Container[str]) -> list[list[Condition]]:
-    """Group the conditions by task, in the order in which tasks were started.
-
-    The conditions of a task are in the order of their lengths, as far as these are numbers; its trials are last.
+    The conditions of a task are in the order of their lengths, as far as these are numbers; quick presets and then
+    trials are last.
     """
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)
 
-    def place(condition: Condition) -> tuple[bool, float]:
+    def place(condition: Condition) -> tuple[bool, bool, float]:
         length = condition.settings.get("sequence_length")
-        return condition.key in trials, length if isinstance(length, (int, float)) else 0
+        return condition.key in trials, condition.key in quick, length if isinstance(length, (int, float)) else 0
 
-    return [sorted(group, key=place) for group in by_task.values()]
+    def models(group: Sequence[Condition]) -> int:
+        compared = [condition for condition in group if condition.key not in trials and condition.key not in quick]
+        return max((len({variant.run.model for variant in each.variants}) for each in compared), default=0)
+
+    return sorted((sorted(group, key=place) for group in by_task.values()), key=lambda group: -models(group))

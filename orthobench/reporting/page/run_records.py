@@ -16,8 +16,8 @@ from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, notation
 from orthobench.reporting.figures.decimate import WHOLE, Indices, thinned_curves
 from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.names import full_title
 from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, packed_array
-from orthobench.reporting.page.pages import full_title
 from orthobench.store import Run, Status
 from orthobench.store.result import CPU_SECONDS, UNTIMED
 
@@ -61,7 +61,7 @@ def run_index(conditions: Sequence[Condition], styles: Styles, labels: Mapping[s
                 "baseline": condition.baseline,
             }
         )
-        for variant in sorted(condition.variants, key=lambda variant: variant.runs[0].id):
+        for variant in sorted(condition.variants, key=lambda each: (each.run.is_trial, each.runs[0].id)):
             rows += [_row(run, len(variants), variant) for run in variant.runs]
             run = variant.run
             variants.append(

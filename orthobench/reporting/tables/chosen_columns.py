@@ -9,7 +9,7 @@ from typing import Any
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.statistics import Median, Summary, summarize
 from orthobench.metric import Metric
-from orthobench.reporting.page.pages import distinguishing_values, full_title
+from orthobench.reporting.page.names import distinguishing_values, full_title
 from orthobench.reporting.tables.paper_table import (
     Sheet,
     median_columns,

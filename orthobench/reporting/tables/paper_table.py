@@ -17,7 +17,8 @@ from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
 from orthobench.options.arguments import TableFormat
-from orthobench.reporting.page.pages import PaperView, distinguishing_values, full_title, leaderboard
+from orthobench.reporting.page.names import distinguishing_values, full_title
+from orthobench.reporting.page.pages import PaperView, leaderboard
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.latex import latex_table

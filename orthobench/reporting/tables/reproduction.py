@@ -17,7 +17,8 @@ from orthobench.analysis.paper_tables import Cell, TableRow
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.errors import counted
 from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
-from orthobench.reporting.page.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.page.names import full_title
+from orthobench.reporting.page.pages import ArtifactView, PaperView
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.tables.paper_table import (
     Sheet,

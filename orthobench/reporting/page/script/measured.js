@@ -48,12 +48,12 @@ function variantsOf(section) {
 }
 
 /**
- * Return the condition with the most variants.
+ * Return the condition with the most variants; quick presets come last.
  * @param {HTMLElement[]} sections
  * @returns {HTMLElement | undefined}
  */
 function fullest(sections) {
-  return [...sections].sort((first, second) => variantsOf(second).length - variantsOf(first).length)[0];
+  return [...sections].sort((first, second) => Number("quick" in first.dataset) - Number("quick" in second.dataset) || variantsOf(second).length - variantsOf(first).length)[0];
 }
 
 /**
@@ -172,10 +172,18 @@ function scoresOf(model) {
   const rows = table ? [...table.tBodies[0].rows].filter((row) => row.dataset.model === model) : [];
   return rows.flatMap((row) => [...row.cells].filter((cell) => cell.dataset.score).map((cell) => {
     const source = cell.querySelector("a"), [, words] = /: (.*)/s.exec(source.title);
-    const variant = row.cells[0].textContent.trim().slice(model.length);
+    const variant = row.cells[0].textContent.trim().slice(nameOf(model).length);
     const score = withAttributes(element("span", source.firstChild.textContent), { class: cell.matches(".far") ? "score far" : "score", style: cell.getAttribute("style") });
     return [link(withModel(source.getAttribute("href"), model), heads[cell.cellIndex].textContent.trim() + variant), score, words];
   }));
+}
+
+/**
+ * Return the name of a model for people.
+ * @param {string} model
+ */
+function nameOf(model) {
+  return [...measuredForm.elements.model.options].find(({ value }) => value === model)?.text ?? model;
 }
 
 /**

@@ -11,7 +11,8 @@ import { duration, shownNumber, shownValue } from "./words.js";
 export const runForm = /** @type {PageForm | null} */ (document.getElementById("run-filters"));
 const runBox = document.getElementById("run-table");
 const ROW_HEIGHT = 52; // as in the style sheet
-const MOST_SETTINGS = 8;
+const MOST_SETTINGS = 8, LEAST_SETTINGS = 3; // the least where the runs are of one task, because settings tell them apart
+const USUAL_WIDTH = 82, SETTING_WIDTH = 8; // rem: of the page's margins and the columns that are no settings, and of a setting
 const isNarrow = window.matchMedia("(max-width: 44rem)");
 const runState = { sort: "", desc: false, condition: "", variant: "", columns: /** @type {string[]} */ ([]), picks: /** @type {Set<string>} */ (new Set()) };
 
@@ -118,24 +119,26 @@ function columnsFor(runs, grouped) {
   }
   const several = new Set(runs.map((run) => run.settings)).size;
   const differing = [...values].filter(([name, found]) => found.size > 1 || (found.size && several > 1 && !everyHas(runs, name))).map(([name]) => name);
-  const usual = differing.filter((name) => everyHas(runs, name)).slice(0, MOST_SETTINGS);
+  const isOneTask = new Set(runs.map((run) => run.condition)).size < 2;
+  const room = Math.floor((document.documentElement.clientWidth / 16 - USUAL_WIDTH) / SETTING_WIDTH);
+  const usual = differing.filter((name) => everyHas(runs, name)).slice(0, Math.min(MOST_SETTINGS, Math.max(room, isOneTask ? LEAST_SETTINGS : 0)));
   /** @type {(name: "end" | "best" | "final") => Partial<Column>} */
   const result = (name) => ({
-    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
+    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 5.5, within: (run) => run.metric,
     order: (run) => (run[name] === null ? null : (run.condition.goal === "min" ? 1 : -1) * run[name]),
   });
   const rare = { isUsual: false };
   return [
-    column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 15 }),
+    column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 14 }),
     column("task", (run) => run.condition.label, { width: 11 }),
     grouped ? column("seed", (run) => run.runs.length, { title: "seeds", width: 4.5, numeric: true }) : column("seed", (run) => run.seed, { width: 4.5, numeric: true }),
-    column("status", (run) => run.status, { shown: statusCell, width: 10 }),
+    column("status", (run) => run.status, { shown: statusCell, width: 8 }),
     column("end", (run) => run.end, result("end")),
     column("best", (run) => run.best, result("best")),
     column("baseline", (run) => run.baseline, { numeric: true }),
-    column("metric", (run) => run.metric, { width: 8 }),
-    ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 8 })] : []),
-    ...differing.map((name) => column(name, (run) => run.settings[name] ?? null, { width: 8, isUsual: usual.includes(name) })),
+    column("metric", (run) => run.metric, { width: 7.5 }),
+    ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 6 })] : []),
+    ...differing.map((name) => column(name, (run) => run.settings[name] ?? null, { width: SETTING_WIDTH, isUsual: usual.includes(name) })),
     column("parameters", (run) => run.parameters, { numeric: true, width: 7 }),
     column("seconds", (run) => run.seconds, { title: "time", shown: (run) => element("bdi", duration(run.seconds)) }),
     column("epochs", (run) => run.epochs, { numeric: true, ...rare }),
