@@ -29,6 +29,8 @@ OUTCOME_SYMBOLS = {
     Status.RUNNING: "triangle-right-open",
 }
 """Symbols for places where seeds drop out, by the status of their runs."""
+BASELINE = "baseline"
+"""The first word of the name of a baseline's line."""
 BANDS = 4
 """The most bands that a figure shows by default."""
 NAMED = 6
@@ -111,7 +113,7 @@ def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
         x=[*x],
         y=[baseline] * len(x),
         mode="lines",
-        name=f"baseline {baseline:.4g}",
+        name=f"{BASELINE} {baseline:.4g}",
         line={"dash": "dash", "width": 1.5, "color": GREY},
     )
 
@@ -223,6 +225,40 @@ def without_floor(y: ArrayLike, floor: float) -> NDArray[np.float64]:
     """Return the values of a line, with 0 where it is drawn at the floor."""
     values = np.asarray(y, dtype=float)
     return np.where((values > 0) & (values <= floor), 0, values)
+
+
+def flat_words(figure: Figure) -> str:
+    """Say that every curve stays at the baseline, or at zero without one, because its chart would be empty; else "".
+
+    A value counts as at the baseline within a thousandth of it.
+    """
+    known = [trace for trace in figure.data if str(trace.get("name", "")).startswith(BASELINE)]
+    level = float(known[0]["y"][0]) if known else 0.0
+    curves = [
+        trace for trace in figure.data if "lines" in trace.get("mode", "") and "meta" in trace and len(trace["y"])
+    ]
+    values = np.concatenate([np.asarray(trace["y"], dtype=float) for trace in curves]) if curves else np.array([])
+    if not np.isfinite(values).all() or not len(values) or not np.allclose(values, level, rtol=1e-3, atol=0):
+        return ""
+    count = len({trace["meta"]["label"] for trace in curves})
+    subject = "its only curve stays" if count == 1 else f"all {count} curves stay"
+    return f"{subject} at {'the baseline, ' if known else ''}{level:.4g}"
+
+
+def span_a_decade(figure: Figure) -> None:
+    """Let a logarithmic y axis show at least a decade, because a shorter one magnifies the noise of rounding."""
+    axis = figure.layout["yaxis"]
+    values = [np.asarray(trace["y"], dtype=float) for trace in figure.data if len(trace["y"])]
+    positive = [value[(value > 0) & np.isfinite(value)] for value in values]
+    if axis.get("type") != "log" or "range" in axis or not any(map(len, positive)):
+        return
+    low, high = (
+        float(np.log10(each(value)))
+        for each, value in ((np.min, np.concatenate(positive)), (np.max, np.concatenate(positive)))
+    )
+    if high - low < 1:
+        middle = (low + high) / 2
+        axis["range"] = [middle - 0.5, middle + 0.5]
 
 
 def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:

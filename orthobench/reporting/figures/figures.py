@@ -24,6 +24,7 @@ from orthobench.reporting.figures.drawing import (
     first_names,
     frame,
     show_gaps,
+    span_a_decade,
 )
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Style, Styles
@@ -228,6 +229,7 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: st
     if not figure.data:
         return None
     show_gaps(figure)
+    span_a_decade(figure)
     return figure
 
 

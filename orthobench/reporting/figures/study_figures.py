@@ -15,7 +15,7 @@ from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.analysis.logged import Vectors, named
 from orthobench.metric import STEP
 from orthobench.reporting.figures import figures
-from orthobench.reporting.figures.drawing import add_curve, empty_figure, show_gaps
+from orthobench.reporting.figures.drawing import add_curve, empty_figure, show_gaps, span_a_decade
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn, scored, styled
 from orthobench.reporting.figures.length_figures import best_over_length, over_length
@@ -41,6 +41,8 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
             epochs = values.x / variant.run.iterations_per_epoch
             add_curve(figure, values, epochs, label, styles.of(condition, variant, part), plain=True)
     show_gaps(figure)
+    figure.layout["yaxis"].pop("range", None)  # that of the thick lines alone
+    span_a_decade(figure)
     what = "distance from orthogonal of the stored matrices, the product in double precision (thick), the run's (thin)"
     return {figure_name: (_caption(figure_name, what, condition, BAND), figure)}
 
@@ -169,6 +171,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
                 _add_by_step(figure, variant, style, lags, f"{prefix}{part}", label)
                 bound = replace(style, dash="dot", color=GREY)
                 _add_by_step(figure, variant, bound, lags, f"gradient_bound/{kind}_bound/{part}", f"{label}, bound")
+        span_a_decade(figure)
         if figure.data:
             what = f"gradient of the last state by the {words} k steps back, and its bound (dotted), after training"
             drawn[f"{kind}s"] = (_caption(figure_name, f"{what}; thin: before", condition), figure)
@@ -178,6 +181,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
         for name in sorted(named(variant.traces, prefix)):
             label = f"{variant.label} {name.removeprefix(prefix)}"
             _add_by_step(powers, variant, style, "transient_growth/powers", name, label)
+    span_a_decade(powers)
     if powers.data:
         what = "norms of the powers of the recurrent matrices after training; thin: before"
         drawn["powers"] = (_caption(figure_name, what, condition), powers)

@@ -25,7 +25,7 @@ from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
 from orthobench.papers import Study, papers
-from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.drawing import flat_words, remarks
 from orthobench.reporting.figures.figures import SCORES, Drawn, condition_figures, without_score
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
@@ -188,7 +188,7 @@ def _render(
         *(_panel_part(part, panel, styles, kept) for view in views for part in view.artifacts for panel in part.panels),
     ]
     sections = [part.section for part in parts if part.section]
-    drawn = {part.key: part.figures for part in parts if not part.section}
+    drawn = {part.key: part.figures for part in parts}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
     matrix = compute_matrix(conditions, names)
     is_measured = any(view.coverage[0] for view in views)
@@ -235,6 +235,7 @@ def _render(
             solved_part=SOLVED,
             untimed=UNTIMED,
             full_title=full_title,
+            flat_words=flat_words,
             in_words=in_words,
             names={each.task: each.task_name for each in conditions}
             | {model: name_of(model, names) for model in models},

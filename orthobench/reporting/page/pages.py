@@ -374,6 +374,8 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Vari
     ]
 
 
+MOST_TIED, FIRST_TIED = 6, 3
+"""The most names of a tie at the top that a headline says, and how many it says of a larger one."""
 SAME_SIZE = 1.05
 """Up to this ratio, numbers of parameters count as equal: papers match sizes only roughly."""
 
@@ -443,7 +445,8 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     found = {row.variant.label: row.standing for row in rows if row.standing is not None and row.rank > 1}
     if set(found.values()) == {Standing.APART} and len(names) == 1:
         return f"{names[0]} leads: {value}, {len(rows)} models"
-    first = f"{', '.join(names[:-1])} and {names[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
+    shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
+    first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
     needed = open_seeds(_standings(rows))
     more = f"with {needed} seeds of each model a test can decide" if needed else ""
     return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))

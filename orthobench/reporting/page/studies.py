@@ -13,7 +13,7 @@ from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.figures.tracking_figures import tracking_figures
 from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.names import NO_LABELS, name_of, named
+from orthobench.reporting.page.names import NO_LABELS, distinguishing_settings, name_of, named
 from orthobench.reporting.tables.longer_tests import longer_table
 from orthobench.reporting.tables.study_lengths import length_tables
 from orthobench.reporting.tables.study_table import StudyTable
@@ -127,13 +127,20 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
         if result.study.drawing == "state_tracking":
             drawings |= tracking_figures(result.conditions)
         for number, (figure, condition) in enumerate(result.conditions):
-            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
-                drawings[f"{number} {name}"] = drawn
+            for name, (words, drawn) in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
+                drawings[f"{number} {name}"] = (words + _apart(condition, figure, result), drawn)
         if result.study.drawing == "state_tracking":
             tables = length_tables(result.conditions)
         if result.study.drawing == "longer_tests":
             tables = longer_table(result.conditions)
     return Section(result.study, _remark(result), drawings, tables)
+
+
+def _apart(condition: Condition, figure: str, result: StoredStudy) -> str:
+    """Say why runs of one part of a study have several figures; "" if they have one."""
+    others = [other for name, other in result.conditions if name == figure]
+    differing = distinguishing_settings(condition, others)
+    return f" In a figure of its own because of its data: {differing}." if differing else ""
 
 
 def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, Figure]]:

@@ -48,24 +48,27 @@ def _scores(variant: VariantData, name: str) -> list[float]:
 
 
 def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the score over the multiple of T, for at most `MOST` of the variants with the best sums."""
+    """Draw the score over the multiple of T, for at most `MOST` of the variants with the best sums.
+
+    The scores are in percent, as in the table and in the matrix.
+    """
     scores = {variant.run.variant: found for variant in condition.variants if (found := scores_at(variant))}
     best = sorted(scores, key=lambda key: -sum(map(median, scores[key].values())))[:MOST]
     chosen = [variant for variant in condition.variants if variant.run.variant in best]
     if not chosen:
         return {}
     shown = Condition(**{**vars(condition), "variants": chosen})
-    figure = empty_figure("length of the test sequence, in multiples of the trained T", "score")
+    figure = empty_figure("test length / training length", "score")
     for variant, style in styled(shown, styles, figure):
         found = scores[variant.run.variant]
         rows = [found[multiple] for multiple in found]
-        low, middle, high = (np.array([float(each(row)) for row in rows]) for each in (min, median, max))
+        low, middle, high = (np.array([100 * float(each(row)) for row in rows]) for each in (min, median, max))
         positions = np.log2(np.array(list(found), dtype=float))
         add_curve(figure, Curve(positions, middle, low, high, len(rows[0])), positions, variant.label, style)
     ticks = sorted({multiple for found in scores.values() for multiple in found})
     figure.update_xaxes(tickvals=[float(np.log2(tick)) for tick in ticks], ticktext=[f"{tick}T" for tick in ticks])
-    figure.update_yaxes(range=[0, 1.02])
-    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 1", shown)
+    figure.update_yaxes(range=[0, 102])
+    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect", shown)
     if len(best) < len(scores):
         words += f" The {len(best)} variants of {len(scores)} with the best sums. The table has all."
     return {figure_name: (words, figure)}

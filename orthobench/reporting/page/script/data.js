@@ -1,5 +1,7 @@
 // Unpacks the page's data.
 
+import { gunzip } from "./gunzip.js";
+
 /** @type {Map<string, Promise<any>>} */
 const unpacked = new Map();
 
@@ -10,7 +12,7 @@ const unpacked = new Map();
  * @returns {Promise<any>}
  */
 export function unpack(name, kind = "json") {
-  if (!unpacked.has(name)) unpacked.set(name, inflate(document.getElementById("data-" + name))[kind]());
+  if (!unpacked.has(name)) unpacked.set(name, inflate(holderOf(name))[kind]());
   return unpacked.get(name);
 }
 
@@ -36,15 +38,33 @@ export function forget(name) {
  * @returns {Promise<{ record: any, ordered: DataView, count: number }>}
  */
 function unpackNumbers(name) {
-  const read = async () => {
-    const bytes = new Uint8Array(await inflate(document.getElementById("data-" + name)).arrayBuffer());
-    const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
-    const ordered = new DataView(new ArrayBuffer(4 * count));
-    for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
-    return { record: JSON.parse(new TextDecoder().decode(bytes.subarray(0, start))), ordered, count };
-  };
-  if (!unpacked.has(name)) unpacked.set(name, read());
+  if (!unpacked.has(name)) unpacked.set(name, inflate(holderOf(name)).arrayBuffer().then((buffer) => ordered(new Uint8Array(buffer))));
   return unpacked.get(name);
+}
+
+/** @param {Uint8Array} bytes */
+function ordered(bytes) {
+  const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
+  const ordered = new DataView(new ArrayBuffer(4 * count));
+  for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
+  return { record: JSON.parse(new TextDecoder().decode(bytes.subarray(0, start))), ordered, count };
+}
+
+/**
+ * Return a block's text before this function returns, which takes several times as long as `unpack`.
+ * @param {string} name
+ */
+export function unpackNow(name) {
+  return new TextDecoder().decode(gunzip(packed(holderOf(name))));
+}
+
+/**
+ * Return figures like `unpackFigures`, but before this function returns.
+ * @param {string} name
+ * @returns {FigureBlock}
+ */
+export function unpackFiguresNow(name) {
+  return figuresOf(ordered(gunzip(packed(holderOf(name)))));
 }
 
 /**
@@ -85,7 +105,14 @@ export async function unpackRun(name, key) {
  * @returns {Promise<FigureBlock>}
  */
 export async function unpackFigures(name) {
-  const { record, ordered } = await unpackNumbers(name);
+  return figuresOf(await unpackNumbers(name));
+}
+
+/**
+ * @param {{ record: any, ordered: DataView }} block
+ * @returns {FigureBlock}
+ */
+function figuresOf({ record, ordered }) {
   /** @param {number} at */
   const value = (at) => ordered.getFloat32(4 * at, true);
   /** @param {number} number */
@@ -98,10 +125,19 @@ export async function unpackFigures(name) {
   return { ...record, whole };
 }
 
+/** @param {string} name */
+function holderOf(name) {
+  return document.getElementById("data-" + name);
+}
+
+/** @param {HTMLElement} holder */
+function packed(holder) {
+  return Uint8Array.from(atob(holder.textContent), (character) => character.charCodeAt(0));
+}
+
 /** @param {HTMLElement} holder */
 function inflate(holder) {
-  const bytes = Uint8Array.from(atob(holder.textContent), (character) => character.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  return new Response(new Blob([packed(holder)]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
 /**

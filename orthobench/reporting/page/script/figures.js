@@ -2,7 +2,7 @@
 
 import { tooled } from "./changes.js";
 import { inPageColours, themed } from "./colours.js";
-import { numbers, unpackFigures } from "./data.js";
+import { numbers, unpackFigures, unpackFiguresNow } from "./data.js";
 import { emphasized, passes } from "./filters.js";
 import { workByKeys } from "./keys.js";
 import { placeEnds, roomForEnds, showLegend } from "./legend.js";
@@ -31,16 +31,37 @@ export async function draw(container) {
 async function load(container) {
   if (container.base) return;
   if (container.figure) return prepare(container, container.figure);
-  const { condition, figure } = container.dataset;
-  container.loading ??= unpackFigures("figures-" + condition).then(({ figures, rates, whole }) => {
-    container.rates = rates;
-    prepare(container, { ...figures[figure], data: figures[figure].data.map(whole) });
-  }).finally(() => { container.loading = null; });
+  container.loading ??= unpackFigures("figures-" + container.dataset.condition).then((block) => take(container, block)).finally(() => { container.loading = null; });
   await container.loading;
 }
 
 /**
- * Load the figures of the shown view one by one, because printing draws them all and cannot wait for their data.
+ * Give a figure its data from the block that holds it, unless it has them.
+ * @param {Plot} container
+ * @param {FigureBlock} block
+ */
+function take(container, { figures, rates, whole }) {
+  if (container.base) return;
+  const own = figures[container.dataset.figure];
+  container.rates = rates;
+  prepare(container, { ...own, data: own.data.map(whole) });
+}
+
+/**
+ * Load the data of figures that are not loaded yet before this function returns, because printing waits for nothing.
+ * @param {Plot[]} containers
+ */
+export function loadNow(containers) {
+  const waiting = containers.filter(({ base }) => !base);
+  for (const container of waiting) if (container.figure) prepare(container, container.figure);
+  for (const condition of new Set(waiting.filter(({ base }) => !base).map(({ dataset }) => dataset.condition))) {
+    const block = unpackFiguresNow("figures-" + condition);
+    for (const container of waiting) if (container.dataset.condition === condition) take(container, block);
+  }
+}
+
+/**
+ * Load the figures of the shown view one by one, so that printing, which draws them all, takes no longer than it must.
  * @param {HTMLElement} view
  */
 export async function loadAhead(view) {

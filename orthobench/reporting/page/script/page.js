@@ -8,7 +8,7 @@ import { startMatrix } from "./matrix.js";
 import { startMeasured } from "./measured.js";
 import { startMenus } from "./menus.js";
 import { afterPrint, beforePrint } from "./print.js";
-import { focusOn, rememberPlace, show } from "./routes.js";
+import { focusOn, rememberPlace, show, showAtOnce } from "./routes.js";
 import { startRuns } from "./table.js";
 import { home, views } from "./views.js";
 
@@ -29,6 +29,7 @@ async function start() {
     document.getElementById("main").scrollIntoView();
   });
   if (typeof DecompressionStream === "undefined") return tooOld();
+  showAtOnce();
   theme.palette = (await unpackIndex()).palette;
   await show(true);
   document.documentElement.dataset.ready = "";

@@ -1,7 +1,9 @@
 // Printing: every figure is drawn, in light colours, and tables are uncut.
 
 import { theme } from "./colours.js";
-import { drawNow, prepare, purge, redraw } from "./figures.js";
+import { unpackNow } from "./data.js";
+import { drawNow, loadNow, purge, redraw } from "./figures.js";
+import { plotlyNow } from "./plotly.js";
 import { renderAllRows, restoreRows } from "./table.js";
 import { plotsIn } from "./traces.js";
 import { shownView } from "./views.js";
@@ -18,8 +20,12 @@ export function beforePrint() {
     details.open = true;
   }
   if (view.id === "view-runs") renderAllRows();
-  if (!window.Plotly) return;
-  for (const container of plotsIn(view)) if (container.offsetParent) drawForPrint(container);
+  const containers = plotsIn(view).filter((container) => container.offsetParent);
+  if (!containers.length) return;
+  if (!theme.palette.length) theme.palette = JSON.parse(unpackNow("index")).palette;
+  plotlyNow();
+  loadNow(containers);
+  for (const container of containers) drawForPrint(container);
 }
 
 /**
@@ -27,8 +33,6 @@ export function beforePrint() {
  * @param {Plot} container
  */
 function drawForPrint(container) {
-  if (!container.base && !container.figure) return;
-  if (!container.base) prepare(container, container.figure);
   container.isForPrint = !container.drawn;
   drawNow(container);
   for (const svg of container.querySelectorAll(".main-svg")) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);

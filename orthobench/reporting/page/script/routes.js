@@ -57,6 +57,18 @@ async function find(name, state) {
   return around ? { view: around, part } : null;
 }
 
+/**
+ * Hide all views but the one of the address, as far as that is known before the page's data are read: who prints or looks
+ * at once should not find all of them.
+ */
+export function showAtOnce() {
+  const name = route()?.name ?? "";
+  const [, kind] = /^(run|search|task|model)-/.exec(name) ?? [];
+  const own = document.getElementById("view-" + (kind === "task" || kind === "model" ? "measured" : kind ?? name));
+  const shown = own ?? document.getElementById(name)?.closest(".view") ?? home();
+  for (const view of views) view.hidden = view !== shown;
+}
+
 let turn = 0;
 
 /** @type {number} */

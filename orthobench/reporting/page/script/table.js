@@ -12,7 +12,7 @@ export const runForm = /** @type {PageForm | null} */ (document.getElementById("
 const runBox = document.getElementById("run-table");
 const ROW_HEIGHT = 52; // as in the style sheet
 const MOST_SETTINGS = 8, LEAST_SETTINGS = 3; // the least where the runs are of one task, because settings tell them apart
-const USUAL_WIDTH = 82, SETTING_WIDTH = 8; // rem: of the page's margins and the columns that are no settings, and of a setting
+const USUAL_WIDTH = 88, SETTING_WIDTH = 8; // rem: of the page's margins and the columns that are no settings, and of a setting
 const isNarrow = window.matchMedia("(max-width: 44rem)");
 const runState = { sort: "", desc: false, condition: "", variant: "", columns: /** @type {string[]} */ ([]), picks: /** @type {Set<string>} */ (new Set()) };
 
@@ -124,7 +124,7 @@ function columnsFor(runs, grouped) {
   const usual = differing.filter((name) => everyHas(runs, name)).slice(0, Math.min(MOST_SETTINGS, Math.max(room, isOneTask ? LEAST_SETTINGS : 0)));
   /** @type {(name: "end" | "best" | "final") => Partial<Column>} */
   const result = (name) => ({
-    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 5.5, within: (run) => run.metric,
+    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
     order: (run) => (run[name] === null ? null : (run.condition.goal === "min" ? 1 : -1) * run[name]),
   });
   const rare = { isUsual: false };
@@ -140,7 +140,7 @@ function columnsFor(runs, grouped) {
     ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 6 })] : []),
     ...differing.map((name) => column(name, (run) => run.settings[name] ?? null, { width: SETTING_WIDTH, isUsual: usual.includes(name) })),
     column("parameters", (run) => run.parameters, { numeric: true, width: 7 }),
-    column("seconds", (run) => run.seconds, { title: "time", shown: (run) => element("bdi", duration(run.seconds)) }),
+    column("seconds", (run) => run.seconds, { title: "time", width: 6.5, shown: (run) => element("bdi", duration(run.seconds)) }),
     column("epochs", (run) => run.epochs, { numeric: true, ...rare }),
     ...(grouped ? [] : [
       column("final", (run) => run.final, { ...result("final"), ...rare }),
