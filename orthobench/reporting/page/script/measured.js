@@ -24,7 +24,11 @@ export function filterMeasured() {
   });
   const isOne = Boolean(task) || !(model || tag);
   const own = isOne ? fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting) : null;
-  for (const section of sections) section.hidden = isOne ? section !== own : !fitting.includes(section);
+  for (const section of sections) {
+    section.hidden = isOne ? section !== own : !fitting.includes(section);
+    const heading = section.querySelector("h3");
+    heading.classList.toggle("unseen", isOne && fitting.length > 1 && !heading.querySelector(".tag")); // the tab says the same
+  }
   fillConditions(isOne ? fitting : [], own);
   const titles = ["task", "model"].filter(measuredChoice).map((name) => measuredForm.elements[name].selectedOptions[0].dataset.title ?? measuredChoice(name));
   document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
@@ -70,6 +74,8 @@ function fillConditions(sections, own) {
     const tab = link(`#${[model || tag ? "measured" : id, query].filter(Boolean).join("?")}`, dataset.label);
     return element("li", null, id === own?.id ? withAttributes(tab, { "aria-current": "true" }) : tab);
   }));
+  const current = tabs.querySelector("[aria-current]");
+  if (current) tabs.scrollLeft = current.parentElement.offsetLeft - tabs.offsetLeft; // on a phone they are in one line
 }
 
 /**
@@ -155,11 +161,13 @@ async function fillAbout(task, model) {
   const isAuthors = /\.py:|^notebook:/.test(model ?? ""); // where the page is read, its file may be missing or another one
   const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
   const scores = model ? scoresOf(model) : [];
-  place.replaceChildren(
-    element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command), ...(model ? [" · ", link(`#mine?${new URLSearchParams({ model })}`, "its runs, and its nearest rivals")] : [])),
+  const about = element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command), ...(model ? [" · ", link(`#mine?${new URLSearchParams({ model })}`, "its runs, and its nearest rivals")] : []));
+  const table = settings?.length ? [tableOf("Settings", ["setting", "default", "meaning"], settings)] : [];
+  place.replaceChildren(...(task ? [element("details", null, element("summary", "How to train on it, and its settings"), about, ...table)] : [
+    about,
     ...(scores.length ? [tableOf("How far the model gets", ["task", "0 to 100", "seeds"], scores)] : []),
-    ...(settings?.length ? [element("details", null, element("summary", `Settings of ${task || model}`), tableOf("Settings", ["setting", "default", "meaning"], settings))] : []),
-  );
+    ...table.map((own) => element("details", null, element("summary", `Settings of ${nameOf(model)}`), own)),
+  ]));
 }
 
 /**

@@ -233,7 +233,7 @@ function headRuns() {
       runBox.querySelector(`th[data-column="${CSS.escape(name)}"] button`)?.focus();
     });
     sort.dataset.order = runState.desc ? "worst first" : "best first";
-    const head = withAttributes(element("th", null, sort), { scope: "col", "data-column": name });
+    const head = withAttributes(element("th", null, sort), { scope: "col", "data-column": name, "data-label": title });
     if (runState.sort === name) withAttributes(head, { "aria-sort": directionOf(within) });
     head.style.width = `${width}rem`;
     return head;
