@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from orthobench.papers.discrepancies import discrepancies
+
 ROOT = Path(__file__).parent.parent
 REGISTER = ROOT / "docs" / "discrepancies.md"
+PACKAGED = ROOT / "orthobench" / "papers" / "discrepancies.md"
 NUMBER = re.compile(r"\bD-\d+\b")
 ROW = re.compile(r"^\| (D-\d+) \|(.+)\|$", re.M)
 WRITTEN_BY_PROGRAMS = {".html", ".db", ".gz", ".pt", ".png", ".ipynb"}
@@ -29,7 +32,7 @@ def citations() -> dict[str, set[str]]:
     cited: dict[str, set[str]] = {}
     for name in listed.stdout.splitlines():
         path = ROOT / name
-        if path in (REGISTER, Path(__file__)) or path.suffix in WRITTEN_BY_PROGRAMS or not path.is_file():
+        if path in (REGISTER, PACKAGED, Path(__file__)) or path.suffix in WRITTEN_BY_PROGRAMS or not path.is_file():
             continue
         for number in NUMBER.findall(path.read_text("utf-8", errors="replace")):
             cited.setdefault(number, set()).add(name)
@@ -42,6 +45,12 @@ def test_register_has_exactly_the_cited_numbers():
         number: sorted(cited.get(number, ())) for number in set(cited) ^ set(entries())
     }
     assert len(cited) > 30
+
+
+def test_page_has_every_entry_of_the_register():
+    assert {entry.number: [entry.first, entry.second, entry.decision] for entry in discrepancies()} == {
+        number: cells[:3] for number, cells in entries().items()
+    }
 
 
 def test_number_has_one_entry():

@@ -14,6 +14,7 @@ from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.page.matrix import FEW, MatrixCell, compute_matrix, note_on_tuning, picture
+from orthobench.reporting.page.pages import distinct_numbers
 from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything
@@ -34,7 +35,11 @@ def pictures() -> dict[Path, str]:
 
 
 def papers_table() -> str:
-    """Build the table of papers, with the verdicts on their claims and on their numbers; times are left out."""
+    """Build the table of papers, with the verdicts on their claims and on their numbers; times are left out.
+
+    A number that two papers print for the same runs counts for the first of them.
+    """
+    first = {id(number.cell) for number in distinct_numbers(everything().papers)}
     by_paper: dict[str, list[Decided]] = {}
     for entry in decided():
         by_paper.setdefault(entry.paper.paper.short_name, []).append(entry)
@@ -42,9 +47,13 @@ def papers_table() -> str:
     for name, entries in by_paper.items():
         claims = in_words([entry.claim for entry in entries if entry.claim])
         cells = [(entry.part.artifact.name, *entry.cell[1:]) for entry in entries if entry.cell]
-        numbers = "; ".join(_numbers([cell for cell in cells if cell[2].printed.metric not in TIMES]))
+        cells = [cell for cell in cells if cell[2].printed.metric not in TIMES]
+        numbers = _numbers([cell for cell in cells if id(cell[2]) in first])
+        repeated = sum(id(cell[2]) not in first for cell in cells)
+        if repeated:
+            numbers.append(f"{repeated} by runs that are counted above")
         if claims or numbers:
-            rows.append([name, claims or "–", numbers or "–"])
+            rows.append([name, claims or "–", "; ".join(numbers) or "–"])
     return table(["paper", "claims", "numbers"], rows)
 
 

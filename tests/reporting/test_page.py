@@ -227,8 +227,7 @@ def test_setting_in_a_title_keeps_its_capitals(orthobench):
 
 def test_note_has_code_and_links_its_discrepancy():
     assert cited("D-04: `gradient=both` takes <all>.") == (
-        '<abbr title="entry D-04 of docs/discrepancies.md in the repository of orthobench">D-04</abbr>: '
-        "<code>gradient=both</code> takes &lt;all&gt;."
+        '<a href="#D-04" title="where sources disagree">D-04</a>: <code>gradient=both</code> takes &lt;all&gt;.'
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from orthobench.metric import run_columns
+from orthobench.papers import Experiment
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, Store, TraceRow
@@ -104,14 +105,18 @@ def add_run(
     settings: dict[str, str] | None = None,
     final: float = 0.1,
     task: str = "adding",
+    experiment: Experiment | None = None,
+    environment: dict[str, Any] | None = None,
     **changes: Any,
 ) -> str:
     """Add a run of ten epochs whose test metric falls from 1 to `final`, and return its key.
 
     Args:
+        experiment: the experiment of a paper whose settings the run has.
+        environment: facts of the environment, in addition to `FACTS`.
         changes: columns of the run.
     """
-    config = resolve(Catalog(), task, model, settings or {}, seed=seed)
+    config = resolve(Catalog(), task, model, settings or {}, seed=seed, experiment=experiment)
     metric = config.task_class.metrics[0]
     facts = config.spec.record() | {
         "device": "cpu",
@@ -122,7 +127,7 @@ def add_run(
         "total_iterations": 40,
         "iterations_per_epoch": 4,
     }
-    run = store.start(facts, FACTS)
+    run = store.start(facts, FACTS | (environment or {}))
     rows = [
         MetricRow(split, name, epoch, 4 * epoch, final + (1 - final) * math.exp(-epoch) * scale)
         for split, name, scale in (

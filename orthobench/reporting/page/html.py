@@ -25,6 +25,7 @@ from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
 from orthobench.papers import Study, papers
+from orthobench.papers.discrepancies import discrepancies
 from orthobench.reporting.figures.drawing import flat_words, remarks
 from orthobench.reporting.figures.figures import SCORES, Drawn, condition_figures, without_score
 from orthobench.reporting.figures.length_figures import over_length
@@ -275,6 +276,7 @@ def _render(
             draw_gate=draw_gate,
             styles=styles,
             papers={paper.key: paper for paper in papers()},
+            discrepancies=discrepancies(),
             policy=policy([plotly_script(), script], fetches=sweeps is not None),
             css=Markup(style),
             js=Markup(script),
@@ -507,10 +509,9 @@ def signed(value: float) -> str:
 
 
 def cited(text: str) -> Markup:
-    """Return a note as HTML: words in backticks are code, and a cited discrepancy (D-NN) says where it is described."""
-    words = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    entry = r'<abbr title="entry \1 of docs/discrepancies.md in the repository of orthobench">\1</abbr>'
-    return Markup(re.sub(r"\b(D-\d+)\b", entry, words))
+    """Return a note as HTML: words in backticks are code, and a cited discrepancy (D-NN) leads to its entry."""
+    words = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))).replace("\\*", "*")
+    return Markup(re.sub(r"\b(D-\d+)\b", r'<a href="#\1" title="where sources disagree">\1</a>', words))
 
 
 @cache
