@@ -227,7 +227,7 @@ def test_rows_of_a_setting_leave_out_its_default(database):
         if (length, activation) == (12, "tanh"):
             settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
             database.store.update(run.id, {"spec": run.spec | {"model_settings": settings}})
-    assert [row.label for row in matrix_of(database).rows] == ["RNN", "RNN activation=relu"]
+    assert [row.label for row in matrix_of(database).rows] == ["RNN", "RNN, activation relu"]
 
 
 def test_labels_name_the_fewest_settings(database):
@@ -237,7 +237,7 @@ def test_labels_name_the_fewest_settings(database):
     labels = short_labels(collect(database.store))
     assert len(set(labels)) == 3
     assert labels[0] == "adding, T = 10"
-    assert [label.partition(" test_size=")[0] for label in labels[1:]] == ["adding, T = 12"] * 2
+    assert [label.rpartition(", ")[0] for label in labels[1:]] == ["adding, T = 12"] * 2
 
 
 def test_command_of_a_cell_names_its_task(database):

@@ -1,6 +1,8 @@
-"""Names of models for people: titles, the user's labels, and the names that stay as they are stored."""
+"""Names for people: of models, of their variants, and of settings in words."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from support.databases import experiment
@@ -8,7 +10,8 @@ from support.databases import experiment
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.metric import notation
-from orthobench.reporting.page.names import check_labels, name_of, named
+from orthobench.papers import papers
+from orthobench.reporting.page.names import check_labels, in_words, name_of, named
 
 
 def test_model_has_its_label_else_its_title_else_its_stored_name():
@@ -19,7 +22,7 @@ def test_model_has_its_label_else_its_title_else_its_stored_name():
     ]
 
 
-def test_settings_in_a_label_stay(database):
+def test_settings_in_a_label_are_in_words(database):
     rnn = experiment("rnn", "last", [])
     database.run(rnn, 0, test=[0.5, 0.1])
     database.run(rnn, 0, test=[0.5, 0.2], learning_rate=0.5)
@@ -27,7 +30,54 @@ def test_settings_in_a_label_stay(database):
     before = [variant.label for variant in condition.variants]
     assert all(label.startswith("rnn learning_rate=") for label in before)
     after = [variant.label for variant in named(condition, {"rnn": "Ours"}).variants]
-    assert after == [label.replace("rnn ", "Ours ") for label in before]
+    assert after == [label.replace("rnn learning_rate=", "Ours, learning rate ") for label in before]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "task", "words"),
+    [
+        ("language", "mod_arith", "formal_language", "modular arithmetic"),
+        ("longest", 10, "formal_language", "trained up to length 10"),
+        ("train_size", 55_000, "mnist", "55,000 training images"),
+        ("train_size", "1000", "adding", "1,000 training sequences"),
+        ("validation_size", None, "adding", "no validation sequences"),
+        ("longer_tests", True, "adding", "longer tests"),
+        ("longer_tests", None, "adding", "tests at T alone"),
+        ("permuted", False, "mnist", "not permuted"),
+        ("negative_eigenvalues", "true", "", "negative eigenvalues"),
+        ("negative_eigenvalues", "false", "", "no negative eigenvalues"),
+        ("clip_value", "none", "", "no clip value"),
+        ("layout", "exprnn", "copying", "layout of EXPRNN"),
+        ("sequence_length", 200, "adding", "T = 200"),
+        ("epochs", 4, "", "4 epochs"),
+        ("data_seed", "program", "xor_stream", "data seed program"),
+        ("setting_of_a_plugin", "some value", "", "setting of a plugin some value"),
+    ],
+)
+def test_setting_is_in_words(name, value, task, words):
+    assert in_words(name, value, task) == words
+
+
+def test_trials_of_a_search_add_no_settings_to_the_name_of_the_tuned_model(database):
+    rnn = experiment("rnn", "last", [])
+    database.run(rnn, 0, test=[0.5, 0.1], learning_rate=0.5)
+    for rate in (0.1, 0.5):
+        run = database.run(rnn, 0, test=[0.5, 0.1], learning_rate=rate, judged_by="validation_only")
+        assert run.is_trial
+    (condition,) = collect(database.store)
+    labels = sorted(variant.label for variant in named(condition).variants)
+    assert labels[0] == "RNN"
+    assert len(set(labels)) == 3
+    assert all("judged by validation only" in label for label in labels[1:])
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
+def test_every_paper_names_models_for_people(paper):
+    """One spelling for a model everywhere: a label does not begin with the stored name, unless that is the title."""
+    stored = [each.label for each in paper.experiments() if re.match(rf"{each.model}\b", each.label)]
+    assert [
+        label for label in stored if not any(label.startswith(name_of(part)) for part in re.findall(r"^\w+", label))
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,13 @@ async function find(name, state) {
  * at once should not find all of them.
  */
 export function showAtOnce() {
-  const name = route()?.name ?? "";
+  const { name, state } = route() ?? { name: "", state: {} };
   const [, kind] = /^(run|search|task|model)-/.exec(name) ?? [];
   const own = document.getElementById("view-" + (kind === "task" || kind === "model" ? "measured" : kind ?? name));
   const shown = own ?? document.getElementById(name)?.closest(".view") ?? home();
   for (const view of views) view.hidden = view !== shown;
+  document.documentElement.dataset.started = "";
+  if (shown?.id === "view-measured") find(name, state); // at once, because it needs no data
 }
 
 let turn = 0;
