@@ -42,7 +42,7 @@ def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
     assert words == (
-        "lstm is first: mse 0.1; rnn cannot be compared with so few seeds; with 4 seeds of each model a test can decide"
+        "lstm is first: MSE 0.1; rnn cannot be compared with so few seeds; with 4 seeds of each model a test can decide"
     )
 
 
@@ -57,14 +57,14 @@ def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
     more = "gru cannot be compared with so few seeds; with 5 seeds of each model a test can decide"
-    assert words == f"rnn and lstm tie: mse 0.1; {more}"
+    assert words == f"rnn and lstm tie: MSE 0.1; {more}"
 
 
 def test_model_leads_if_the_seeds_prove_it(database):
     """Five of five seeds: 2 / 252 of all splits are as far out."""
     five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
     _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
-    assert words == "rnn leads: mse 0.012 [0.01, 0.014], 2 models"
+    assert words == "rnn leads: MSE 0.012 [0.01, 0.014], 2 models"
     assert [row.standing for row in rows] == [None, "tested apart"]
 
 
@@ -78,7 +78,7 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
         database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
     )
     assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
-    first = "rnn is first: mse 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
+    first = "rnn is first: MSE 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
     assert words == f"{first}; with 5 seeds of each model a test can decide"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
@@ -108,5 +108,5 @@ def test_further_variants_of_a_model_are_folded(database, tmp_path):
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     board, _, further = page.partition('<details class="further"><summary>1 further variant of these models</summary>')
     ranks = r'<span class="rank">(\d)</span>.*?<bdi>(.*?)</bdi>'
-    assert re.findall(ranks, board) == [("1", "LSTM learning_rate=0.2"), ("2", "RNN")]  # no gap
-    assert re.search(r"<bdi>(.*?)</bdi>", further)[1] == "LSTM learning_rate=0.1"
+    assert re.findall(ranks, board) == [("1", "LSTM, learning rate 0.2"), ("2", "RNN")]  # no gap
+    assert re.search(r"<bdi>(.*?)</bdi>", further)[1] == "LSTM, learning rate 0.1"

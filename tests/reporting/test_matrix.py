@@ -186,7 +186,7 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
     train("gru", 0.9, train_size=50_000)
     labels = [column.label for column in matrix_of(database).columns]
-    assert labels == ["MNIST train_size=55000", "MNIST train_size=50000"]
+    assert labels == ["MNIST, 55,000 training images", "MNIST, 50,000 training images"]
 
 
 def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
@@ -217,7 +217,7 @@ def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
 def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     for length, gate in itertools.product((10, 11, 12), (False, True)):
         database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
-    assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU reset_after"]
+    assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU, reset after"]
 
 
 def test_rows_of_a_setting_leave_out_its_default(database):

@@ -221,8 +221,8 @@ def test_setting_in_a_title_keeps_its_capitals(orthobench):
         options = (option for setting in (f"group={group}", *small) for option in ("-s", setting))
         orthobench("run", "group_word", "rnn", *options)
     text = Text(Path(orthobench("report", "--html").out.strip()).read_text("utf-8")).text
-    assert "group S3" in text
-    assert "group s3" not in text
+    assert "words over S3" in text
+    assert "words over s3" not in text
 
 
 def test_note_has_code_and_links_its_discrepancy():
