@@ -110,7 +110,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     by_size: dict[int, list[float]] = {}
     for variant in ordered:
         by_size.setdefault(_short_size(variant), []).extend(end.value for end in variant.ends.values())
-    name = ordered[0].label.partition(" ")[0]
+    name = ordered[0].label.partition(", ")[0]
     _add_ends(ends, by_size, name, styles.of_model(ordered[0].run.model), len(ordered[0].runs))
     ends.update_yaxes(type="log", rangemode="normal")
     constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"

@@ -11,7 +11,7 @@ and for protanopia, deuteranopia and tritanopia.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -218,20 +218,22 @@ def _next(own: Style, taken: Iterable[Style]) -> Style:
     """Return a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
     taken = set(taken)
     looks = {(style.dash, style.symbol) for style in taken}
-    for look in _looks(own):
+    for look in _looks(own.dash, own.symbol):
         if look not in looks:
             return Style(own.color, *look)
     for turn in range(len(PALETTE)):
         color = PALETTE[(own.number + turn) % len(PALETTE)]
-        for look in _looks(own):
+        for look in _looks(own.dash, own.symbol):
             if (style := Style(color, *look)) not in taken:
                 return style
     return own
 
 
-def _looks(own: Style) -> Iterator[tuple[str, str]]:
-    """Yield every pair of dash and symbol once: first those that differ from this style in both."""
-    dash, symbol = DASHES.index(own.dash), ALL_SYMBOLS.index(own.symbol)
-    for step in range(1, len(DASHES) * len(ALL_SYMBOLS) + 1):
-        turn = step + step // len(DASHES)
-        yield DASHES[(dash + step) % len(DASHES)], ALL_SYMBOLS[(symbol + turn) % len(ALL_SYMBOLS)]
+@cache
+def _looks(dash: str, symbol: str) -> tuple[tuple[str, str], ...]:
+    """Return every pair of dash and symbol once: first those that differ from this pair in both."""
+    first, second = DASHES.index(dash), ALL_SYMBOLS.index(symbol)
+    steps = ((step, step + step // len(DASHES)) for step in range(1, len(DASHES) * len(ALL_SYMBOLS) + 1))
+    return tuple(
+        (DASHES[(first + step) % len(DASHES)], ALL_SYMBOLS[(second + turn) % len(ALL_SYMBOLS)]) for step, turn in steps
+    )

@@ -126,6 +126,11 @@ def decimal_codes(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]
 
 def _plain(value: Any) -> Any:
     """Return a value made up of lists, records, text and numbers, with packed arrays and None for missing numbers."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:  # first, because almost all values are of these
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
