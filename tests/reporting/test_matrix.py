@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from support.databases import RunDatabase, experiment
 from orthobench.analysis.conditions import collect, score_of
 from orthobench.plugins import Catalog
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, note_on_tuning, picture
+from orthobench.reporting.page.matrix import (
+    LETTER,
+    LIGHT,
+    ResultMatrix,
+    _block_heads,
+    compute_matrix,
+    note_on_tuning,
+    picture,
+)
 from orthobench.reporting.page.names import short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.spec.resolve import resolve
@@ -345,3 +354,15 @@ def test_page_names_the_command_that_tunes_models(database, tmp_path):
     assert "`orthobench compare --protocol tuned` trains them" in picture(
         matrix_of(database), note=note_on_tuning(matrix_of(database))
     )
+
+
+def test_heading_of_a_narrow_block_does_not_reach_into_the_next():
+    matrix = SimpleNamespace(blocks=[("tuned alike", 1), ("other settings", 8)])
+    heads = "".join(_block_heads(matrix, LIGHT, 100))
+    texts = [
+        (int(x), int(y), words) for x, y, words in re.findall(r'<text x="(\d+)" y="(\d+)"[^>]*>(.*?)</text>', heads)
+    ]
+    assert [words for *_, words in texts] == ["alike", "tuned", "other settings"]
+    (x, lower, _), (_, upper, _), (second, *_) = texts
+    assert upper < lower - 10
+    assert all(x + LETTER * len(words) <= second for _, _, words in texts[:2])

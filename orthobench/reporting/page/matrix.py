@@ -494,9 +494,9 @@ def note_on_tuning(matrix: ResultMatrix) -> str:
 
 LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
 DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 95, 184), "empty": (29, 34, 40)}
-CELL, ROW, TOP, BLOCK, LETTER = 44, 22, 150, 20, 6.8
-"""Sizes in pixels: the width and height of a cell, the heights of the headings of columns and of blocks, and the width
-of a letter."""
+CELL, ROW, TOP, BLOCK, LETTER, LINE = 44, 22, 150, 33, 6.8, 13
+"""Sizes in pixels: the width and height of a cell, the heights of the headings of columns and of blocks, the width of a
+letter, and the height of a line of a block's heading."""
 
 
 def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
@@ -541,11 +541,14 @@ def _heads(columns: Sequence[MatrixColumn], colors: dict[str, Any], left: int) -
 
 
 def _block_heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
-    """Yield the headings of the blocks, each above a line over its columns."""
+    """Yield the headings of the blocks, each above a line over its columns; one that is too wide has two lines."""
     first = 0
     for words, count in matrix.blocks:
         x, width = left + CELL * first, CELL * count
-        yield f'<text x="{x + 2}" y="{TOP + 12}" font-size="11" fill="{colors["faint"]}">{_escaped(words)}</text>'
+        is_wide = LETTER * len(words) > width
+        for above, text_line in enumerate(reversed(words.split(" ", 1) if is_wide else [words])):
+            y = TOP + BLOCK - 8 - LINE * above
+            yield f'<text x="{x + 2}" y="{y}" font-size="11" fill="{colors["faint"]}">{_escaped(text_line)}</text>'
         yield f'<rect x="{x + 1}" y="{TOP + BLOCK - 3}" width="{width - 2}" height="1" fill="{colors["faint"]}"/>'
         first += count
 
