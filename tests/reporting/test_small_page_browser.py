@@ -147,14 +147,14 @@ def test_pages_filters_and_legends_work(browser, page):
 
     go(browser, "Runs")
     assert len(rows_of_runs(browser)) == 5
-    choose(browser, "model", "lstm")
+    choose(browser, "model", "LSTM")
     choose(browser, "seed", "1")
     (row,) = rows_of_runs(browser)
     assert row.find_element("css selector", "th a").text.startswith("LSTM")
     assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
 
     go(browser, "Tasks")
-    choose(browser, "model", "lstm")
+    choose(browser, "model", "LSTM")
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
     names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
