@@ -48,8 +48,8 @@ def scan_steps(
         states, output = step(states, values)
         return states, output.clone()  # a copy, because the results of `scan` must not share memory
 
-    # Copies again, because one tensor for two states would become one of its inputs. In order, because a part of a
-    # single row keeps the strides of the whole, and the next state would have others.
+    # Copies again, because one tensor for two states would become one of its inputs. Contiguous ones, because a part of
+    # a single row keeps the strides of the whole row, and `scan` refuses a state with other strides than the next one.
     final, outputs = scan(combine, tuple(each.clone(memory_format=torch.contiguous_format) for each in state), inputs)
     return outputs, final
 

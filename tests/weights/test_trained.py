@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from support import lengths
 
 import orthobench as ob
-from orthobench.errors import UsageError
+from orthobench.errors import StorageError, UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.training.recording import WeightsKeeper
@@ -280,28 +280,16 @@ def test_program_that_fits_one_length_says_so(database, tiny, tmp_path, orthoben
     assert "Constraints violated" in written.fixed
 
 
-QUICK = {"eurnn", "lru"}
-FIXED = {"deltanet", "deltaproduct", "gated_deltanet", "gated_deltaproduct", "mamba", "rwkv7", "stack_lstm"}
-"""Models whose file takes the number of steps of the data alone, because torch cannot leave theirs open."""
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
-)
-def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_has_a_pt2_file_for_any_number_of_steps(database, tiny, tmp_path, model):
     run = train(database, tiny, model, epochs="1", **few_reflections(model))
     trained = ob.load_model(run, database)
     written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database)
-    if model in FIXED:
-        assert written.inputs == (10, 2)
-        assert written.fixed
-        assert "\n" not in written.fixed
-    else:
-        assert (written.inputs, written.fixed) == (("T", 2), "")
+    assert (written.inputs, written.fixed) == (("T", 2), "")
     program = torch.export.load(tmp_path / "m.pt2").module()
-    for steps in (10,) if model in FIXED else (3, 17):
+    for steps in (1, 2, 3, 17):
         inputs = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(program(inputs), trained(inputs[:, None])[0])
     written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, steps=7)
@@ -322,17 +310,18 @@ def test_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_onnx_file_gives_the_same_outputs(database, tiny, tmp_path):
+@pytest.mark.parametrize("model", ["scornn", "gated_deltaproduct", "mamba", "rwkv7", "stack_lstm"])
+def test_onnx_file_gives_the_same_outputs(database, tiny, tmp_path, model):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    run = train(database, tiny, "scornn")
+    run = train(database, tiny, model)
     words = ("export", run.key, tmp_path / "m.onnx", "--format", "onnx", "--db", database)
     command = [sys.executable, "-m", "orthobench", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")  # the exporter warns about packages that it misses
     session = runtime.InferenceSession(tmp_path / "m.onnx")
-    for steps in (1, 12, 30):
+    for steps in (1, 2, 12, 30):
         inputs = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0))
         (output,) = session.run(None, {"inputs": inputs.numpy()})
         torch.testing.assert_close(torch.from_numpy(output), ob.load_model(run, database)(inputs[:, None])[0])
@@ -356,6 +345,14 @@ def test_file_of_another_kind_is_kept(database, tiny, tmp_path, form):
     with pytest.raises(UsageError, match="refusing to overwrite"):
         ob.export(run, tmp_path / "notes", form, db=database)
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_missing_folder_is_named_with_the_fix(database, tiny, tmp_path):
+    run = train(database, tiny, "rnn")
+    (tmp_path / "notes").write_text("mine")
+    for folder, reason in (("new", "No such file or directory"), ("notes", "Not a directory")):
+        with pytest.raises(StorageError, match=f"w cannot be written: {reason}: create its folder, or name another"):
+            ob.export(run, tmp_path / folder / "w", "safetensors", db=database)
 
 
 def test_unknown_format_is_refused(database, tiny, tmp_path, orthobench):
