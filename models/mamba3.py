@@ -31,7 +31,15 @@ from torch.nn.functional import silu, softplus
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, Projection, decaying_memory, project, read_memory, turned_heads
+from orthobench.recurrence import (
+    GradientTrace,
+    Projection,
+    decaying_memory,
+    next_steps,
+    project,
+    read_memory,
+    turned_heads,
+)
 
 from ._heads import HeadsSettings
 
@@ -127,7 +135,7 @@ class Mamba3(Model):
         log_decay = -softplus(steps[1]).clamp(min=_LEAST_RATE) * step
         now = step * steps[2].sigmoid() if settings.trapezoid else step
         earlier = step - now  # the weight of the previous input
-        coming = torch.cat((earlier[1:], torch.zeros_like(earlier[:1])))  # that of this input in the next step
+        coming = next_steps(earlier)  # that of this input in the next step
         angles = (math.pi * turns.tanh()[..., None, :] * step[..., None]).cumsum(0)
         # Reduced because the last angle is part of the state, and would grow for as long as a sequence goes on.
         angles = (angles + angle.unflatten(-1, (heads, settings.angles))).remainder(2 * math.pi)

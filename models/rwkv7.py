@@ -33,7 +33,16 @@ from torch.nn.functional import layer_norm
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, Projection, project, resolved, rwkv7, written_keys
+from orthobench.recurrence import (
+    GradientTrace,
+    Projection,
+    latest,
+    previous_steps,
+    project,
+    resolved,
+    rwkv7,
+    written_keys,
+)
 
 from ._heads import HeadsSettings
 
@@ -145,9 +154,8 @@ class RWKV7(Model):
 
         def mixed(inputs: Tensor, *parts: slice) -> Projection:
             """Return features that read two inputs `[T, B, *]`; `before` is added to those of the first step."""
-            previous = torch.cat((torch.zeros_like(inputs[:1]), inputs[:-1]))
             weight, first = torch.cat([both[part] for part in parts]), torch.cat([before[:, part] for part in parts], 1)
-            return Projection(torch.cat((inputs, previous), dim=-1), weight, first=first)
+            return Projection(torch.cat((inputs, previous_steps(inputs)), dim=-1), weight, first=first)
 
         projected = mixed(inputs, slice(0 if reads else n, 3 * n), low)
         x = resolved(projected) if reads else None
@@ -164,7 +172,7 @@ class RWKV7(Model):
         )
         gate_inputs = resolved(mixed(inputs, gates)) if reads else None
         if x is None or gate_inputs is None:  # only the last step is read, which depends on the last two inputs
-            recent = inputs[-2:]
+            recent = latest(inputs, 2)
             x, gate_inputs = resolved(mixed(recent, slice(0, 3 * n), low))[-1:], resolved(mixed(recent, gates))[-1:]
             query = x[0, :, :n].unflatten(-1, (settings.heads, -1))
             y = torch.einsum("bhk,bhkv->bhv", query, memory.unflatten(-1, (*query.shape[1:], -1))).flatten(1)[None]

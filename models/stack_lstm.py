@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Positive, Signature, State
-from orthobench.recurrence import GradientTrace, project
+from orthobench.recurrence import GradientTrace, has_any_length, project, scan_steps
 
 
 class StackLSTMSettings(ModelSettings):
@@ -79,26 +79,35 @@ class StackLSTM(Model):
         return {"h": slice(0, n), "c": slice(n, 2 * n), "stack": slice(2 * n, self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        h, c, stack = (state[0][:, part] for part in self.state_parts().values())
+        parts = tuple(state[0][:, part] for part in self.state_parts().values())
+        x = project(inputs, self.input_weight) + self.bias + self.recurrent_bias
+        if has_any_length(x):
+            outputs, parts = scan_steps(self.step, parts, (x,))
+            return outputs, (torch.cat(parts, dim=-1),)
         hidden: list[Tensor] = []
         cells: list[Tensor] = []
-        for x in project(inputs, self.input_weight) + self.bias + self.recurrent_bias:
-            read = h + nn.functional.linear(stack[:, : self.width], self.top_weight, self.top_bias)
-            i, f, g, o = (x + read @ self.recurrent_weight.T).chunk(4, dim=-1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-            push, pop = nn.functional.linear(h, self.action_weight, self.action_bias).softmax(-1).chunk(2, dim=-1)
-            value = nn.functional.linear(h, self.value_weight, self.value_bias).sigmoid()
-            pushed = torch.cat((value, stack[:, : -self.width]), dim=-1)
-            popped = nn.functional.pad(stack[:, self.width :], (0, self.width))
-            stack = push * pushed + pop * popped
+        for x_t in x:
+            parts, h = self.step(parts, (x_t,))
             hidden.append(h)
-            cells.append(c)
+            cells.append(parts[1])
         if trace is not None:
             # Not the stack, whose last state no output reads.
             trace.watch("h", hidden)
             trace.watch("c", cells)
-        return torch.stack(hidden), (torch.cat((h, c, stack), dim=-1),)
+        return torch.stack(hidden), (torch.cat(parts, dim=-1),)
+
+    def step(self, state: State, inputs: State) -> tuple[State, Tensor]:
+        """Return the next h, c and stack, and the output h, for a step's projected inputs `[B, 4n]`."""
+        (h, c, stack), (x,) = state, inputs
+        read = h + nn.functional.linear(stack[:, : self.width], self.top_weight, self.top_bias)
+        i, f, g, o = (x + read @ self.recurrent_weight.T).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        push, pop = nn.functional.linear(h, self.action_weight, self.action_bias).softmax(-1).chunk(2, dim=-1)
+        value = nn.functional.linear(h, self.value_weight, self.value_bias).sigmoid()
+        pushed = torch.cat((value, stack[:, : -self.width]), dim=-1)
+        popped = nn.functional.pad(stack[:, self.width :], (0, self.width))
+        return (h, c, push * pushed + pop * popped), h
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

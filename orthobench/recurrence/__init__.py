@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench.recurrence.any_length import has_any_length as has_any_length
 from orthobench.recurrence.any_length import latest as latest
+from orthobench.recurrence.any_length import next_steps as next_steps
+from orthobench.recurrence.any_length import previous_steps as previous_steps
 from orthobench.recurrence.any_length import scan_steps as scan_steps
 from orthobench.recurrence.backends import BACKENDS as BACKENDS
 from orthobench.recurrence.backends import BackendError as BackendError

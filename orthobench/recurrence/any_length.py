@@ -48,8 +48,9 @@ def scan_steps(
         states, output = step(states, values)
         return states, output.clone()  # a copy, because the results of `scan` must not share memory
 
-    # Copies again, because one tensor for two states would become one of its inputs.
-    final, outputs = scan(combine, tuple(each.clone() for each in state), inputs)
+    # Copies again, because one tensor for two states would become one of its inputs. Contiguous ones, because a part of
+    # a single row keeps the strides of the whole row, and `scan` refuses a state with other strides than the next one.
+    final, outputs = scan(combine, tuple(each.clone(memory_format=torch.contiguous_format) for each in state), inputs)
     return outputs, final
 
 
@@ -59,3 +60,16 @@ def latest(inputs: Tensor, steps: int) -> Tensor:
     Their number would exclude shorter sequences from the program.
     """
     return inputs if has_any_length(inputs) else inputs[-steps:]
+
+
+def previous_steps(x: Tensor) -> Tensor:
+    """Return, for each step of x `[T, ...]`, the one before it, and zeros for the first.
+
+    A part with one step less, `x[:-1]`, would exclude sequences of two steps from an exported program.
+    """
+    return torch.cat((torch.zeros_like(x[:1]), x))[:-1]
+
+
+def next_steps(x: Tensor) -> Tensor:
+    """Return, for each step of x `[T, ...]`, the one after it, and zeros for the last; see `previous_steps`."""
+    return torch.cat((x, torch.zeros_like(x[:1])))[1:]

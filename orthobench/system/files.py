@@ -19,7 +19,10 @@ MAKE_ROOM = "make room there"
 DELETE_FILES = "delete files there"
 NO_INODES = "the disk has no inodes left for another file"
 MAKE_WRITABLE = "make its folder writable, or name another location"
+MAKE_FOLDER = "create its folder, or name another location"
 FIXES = {
+    errno.ENOENT: MAKE_FOLDER,
+    errno.ENOTDIR: MAKE_FOLDER,
     errno.ENOSPC: MAKE_ROOM,
     errno.EDQUOT: MAKE_ROOM,
     errno.EROFS: MAKE_WRITABLE,

@@ -170,9 +170,8 @@ def _quiet() -> Iterator[None]:
 
     They also log the errors that they raise.
     """
-    loggers = {
-        name: logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch._export", "torch._dynamo")
-    }
+    names = "torch.onnx", "torch.export", "torch._export", "torch._dynamo", "onnxscript"
+    loggers = {name: logging.getLogger(name) for name in names}
     levels = {name: log.level for name, log in loggers.items()}
     for log in loggers.values():
         log.setLevel(logging.CRITICAL)
@@ -190,6 +189,8 @@ def _onnx(program: Program, inputs: Tensor, facts: str, any_length: bool) -> byt
     axes = ({0: "T"},) if any_length else None
     name = type(program.model).__name__
     with _quiet():
+        from onnxscript.optimizer import remove_unused_nodes  # an optional extra
+
         try:
             exported = torch.onnx.export(
                 program,
@@ -204,7 +205,8 @@ def _onnx(program: Program, inputs: Tensor, facts: str, any_length: bool) -> byt
             raise UsageError(
                 f"{name} cannot be expressed in ONNX: write pt2 instead; docs/layers.md lists such models"
             ) from error
-    assert exported is not None
+        assert exported is not None
+        remove_unused_nodes(exported.model)  # the exporter leaves constants, of which runtimes warn when they load it
     exported.model.metadata_props["orthobench"] = facts
     return bytes(exported.model_proto.SerializeToString())
 

@@ -13,8 +13,8 @@ from orthobench.foreign.model_of_layer import model_of
 from orthobench.model import Signature
 from orthobench.recurrence import use_backend
 
-OTHERS = 1, 3, 21
-"""Lengths other than the one with which a program is traced."""
+OTHERS = 1, 2, 3, 21
+"""Lengths other than the one with which a program is traced; torch may treat sizes of 1 on their own, also of 2 - 1."""
 QUICK = {"LSTM", "LRU", "Mamba"}
 ONNX_QUICK = {"ScoRNN"}
 WITHOUT_ONNX = {"LRU"}
@@ -22,28 +22,31 @@ WITHOUT_ONNX = {"LRU"}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def inputs(steps: int) -> Tensor:
-    return torch.randn(steps, 3, 2, generator=torch.Generator().manual_seed(steps))
+def inputs(steps: int, batch: int = 3) -> Tensor:
+    return torch.randn(steps, batch, 2, generator=torch.Generator().manual_seed(steps))
 
 
 def sampled(names, quick):
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-def loaded(program: nn.Module, dynamic=({0: torch.export.Dim.DYNAMIC},)) -> nn.Module:
+def loaded(program: nn.Module, dynamic=({0: torch.export.Dim.DYNAMIC},), batch: int = 3) -> nn.Module:
     """Return the program after it has been exported, saved and loaded."""
     content = io.BytesIO()
-    torch.export.save(torch.export.export(program, (inputs(5),), dynamic_shapes=dynamic, strict=False), content)
+    x = inputs(5, batch)
+    torch.export.save(torch.export.export(program, (x,), dynamic_shapes=dynamic, strict=False), content)
     content.seek(0)
     return torch.export.load(content).module()
 
 
+@pytest.mark.parametrize("batch", [3, 1])
 @pytest.mark.parametrize("name", sampled(LAYERS, QUICK))
-def test_program_of_a_layer_has_the_same_numbers_at_other_lengths(name):
+def test_program_of_a_layer_has_the_same_numbers_at_other_lengths(name, batch):
+    """Also with a single row, whose parts have the strides of the whole."""
     layer = LAYERS[name](2, 8, generator=torch.Generator().manual_seed(0)).for_inference()
-    program = loaded(layer)
+    program = loaded(layer, batch=batch)
     for steps in OTHERS:
-        x = inputs(steps)
+        x = inputs(steps, batch)
         with torch.no_grad(), use_backend("reference"):
             for actual, expected in zip(tensors_in(program(x)), tensors_in(layer(x)), strict=True):
                 assert torch.equal(actual, expected), steps

@@ -9,6 +9,7 @@ import torch
 
 import orthobench as ob
 from orthobench.options.run_options import RunOptions
+from orthobench.plugins import Catalog
 from orthobench.store import open_store
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
@@ -61,3 +62,13 @@ def weights(database, key, kind):
     return record.iteration, decode(
         Path(f"{database}.weights", record.path.real).read_bytes(), str(record.path)
     ).tensors
+
+
+def kept_run(database, tiny, model="scornn", task="adding", **settings):
+    """Train a tiny run that keeps its best and last weights."""
+    return ob.run(task, model, db=database, settings=tiny | settings, options=KEEPING)
+
+
+def few_reflections(model: str) -> dict[str, str]:
+    """Return a number of reflections that fits the hidden size, for models with this setting."""
+    return {"reflections": "4"} if "reflections" in Catalog().load("model", model).Settings.model_fields else {}
