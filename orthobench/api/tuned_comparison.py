@@ -72,7 +72,7 @@ def compare_tuned(
     planner = Planner(catalog, tune or rules.trials, given, match_parameters, match_state)
     count = seeds or rules.seeds
     with use_data_folder(options.data_folder):
-        columns = rules.chosen(catalog, [task] if isinstance(task, str) else task)
+        columns = rules.chosen(catalog, [task] if isinstance(task, str) else task, given)
         entries = [
             (column, [(catalog.word(name), planner.entry(column, name)) for name in names]) for column in columns
         ]

@@ -133,7 +133,8 @@ def _print_budget(columns: Sequence[TunedColumn]) -> None:
         )
         total += seconds
     words = f", and {unknown} searches without an estimate" if unknown else ""
-    out.print(f"all columns: about {total / 3600:.1f} core-hours left{words}", soft_wrap=True)
+    if len(columns) > 1 or words:
+        out.print(f"all columns: about {total / 3600:.1f} core-hours left{words}", soft_wrap=True)
 
 
 def _heading(column: TunedColumn) -> str:

@@ -85,17 +85,18 @@ class Protocol:
     own: Mapping[str, Mapping[str, Any]]
     columns: tuple[Column, ...]
 
-    def chosen(self, catalog: Catalog, names: Sequence[str]) -> list[Column]:
+    def chosen(
+        self, catalog: Catalog, names: Sequence[str], overrides: Mapping[str, str] | None = None
+    ) -> list[Column]:
         """Return the columns with these names or tasks, in the order of the protocol; all of them without names.
 
-        A task without a column becomes one with its own sizes.
+        A task without a column becomes one with its own sizes. A column whose task the overrides change is called after
+        them, because its title names sizes that it then does not have.
 
         Raises:
             UsageError: a name is neither a column nor a task.
         """
-        if not names:
-            return list(self.columns)
-        found = [column for column in self.columns if column.name in names or column.task in names]
+        found = [column for column in self.columns if not names or column.name in names or column.task in names]
         known = {name for column in found for name in (column.name, column.task)}
         for name in names:
             if name in known:
@@ -103,7 +104,7 @@ class Protocol:
             if name not in catalog.names("task"):
                 raise unknown("task", name, {*catalog.names("task"), *(column.name for column in self.columns)})
             found.append(Column(name, name, name))
-        return found
+        return [_renamed(catalog, column, overrides or {}) for column in found]
 
     def points(self, settings: type[Settings], trials: int) -> list[dict[str, str]]:
         """Return the settings of the trials of a model with these settings, as text.
@@ -178,6 +179,13 @@ def protocol() -> Protocol:
         record["own"],
         tuple(Column(**column) for column in record["column"]),
     )
+
+
+def _renamed(catalog: Catalog, column: Column, overrides: Mapping[str, str]) -> Column:
+    fields = catalog.load("task", column.task).Settings.model_fields
+    given = {SHORT_NAMES.get(name, name): value for name, value in overrides.items()}
+    changed = {name: value for name, value in given.items() if name in fields}
+    return replace(column, title=f"{column.task} with {describe(changed)}") if changed else column
 
 
 def _takes(model_class: Any, name: str, value: Any) -> bool:

@@ -102,6 +102,14 @@ def test_columns_come_in_the_order_of_the_protocol():
         rules.chosen(CATALOG, ["S33"])
 
 
+def test_columns_are_called_after_the_settings_that_change_their_task():
+    overrides = {"sequence_length": "10", "hidden_size": "8", "lr": "0.1"}
+    chosen = protocol().chosen(CATALOG, ["adding", "copying"], overrides)
+    assert [column.title for column in chosen] == ["adding with sequence_length=10", "copying with sequence_length=10"]
+    (unchanged,) = protocol().chosen(CATALOG, ["adding"], {"hidden_size": "8"})
+    assert unchanged.title == "adding, T = 100"
+
+
 def test_task_without_a_column_keeps_its_length():
     entry = Planner(CATALOG, 8, {"hidden_size": "8", "train_size": "640", "batch_size": "64"}).entry(
         Column("mqar", "mqar", "mqar"), "lstm"
