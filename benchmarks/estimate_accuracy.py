@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations
 
-from orthobench.planning.experience import Experience, estimated_seconds, experiences
+from orthobench.analysis.experience import Experience, estimated_seconds, experiences
 from orthobench.store import Run, Status
 from orthobench.store.merge import opened_unchanged
 

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from orthobench.errors import OrthobenchError
-from orthobench.options.arguments import KeepWeights
-from orthobench.planning.experience import (
+from orthobench.analysis.experience import (
     FLOAT,
     Experience,
     data_set,
@@ -29,6 +27,8 @@ from orthobench.planning.experience import (
     seconds_per_iteration,
     times,
 )
+from orthobench.errors import OrthobenchError
+from orthobench.options.arguments import KeepWeights
 from orthobench.planning.plan import PlannedRun
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store

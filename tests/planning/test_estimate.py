@@ -10,11 +10,11 @@ import pytest
 import torch
 from support.records import run_record
 
+from orthobench.analysis.experience import time_distance
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
 from orthobench.planning.estimate import Estimate, Estimator
-from orthobench.planning.experience import time_distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, resolve

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthobench.analysis.conditions import Condition
+from orthobench.analysis.experience import Experience, estimated_seconds, experiences, rough_seconds
 from orthobench.analysis.paper_tables import Cell
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.planning.experience import Experience, estimated_seconds, experiences, rough_seconds
 from orthobench.reporting.page.pages import PaperView, group_of
 from orthobench.reporting.tables.paper_table import Sheet
 from orthobench.store import Run
