@@ -451,11 +451,12 @@ def test_two_files_with_one_name_of_a_layer_are_not_mistaken(orthobench, write, 
     alone = spec("./sub/cell.py:MyCell")
     write("cell.py", text(leak="0.5"))
     assert spec("./sub/cell.py:MyCell") == alone
-    outcome = orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run")
+    plan = ("--dry-run", "--no-profile")
+    outcome = orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", *plan)
     line = "two different layers have the name 'cell.py:MyCell', in sub/cell.py and cell.py: rename one of them"
     assert (outcome.code, outcome.err) == (2, f"error: {line}\n")
     write("cell.py", text())  # the same layer
-    assert orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run").code == 0
+    assert orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", *plan).code == 0
 
 
 FAULTY = """import torch
@@ -594,7 +595,7 @@ def test_layers_that_cannot_learn_are_warned_of_once(orthobench, write, tiny_opt
     assert [message.startswith(FORGETFUL) for message in caplog.messages] == [True]
     caplog.clear()
     models = "cell.py:Forgetful,cell.py:Wasteful,cell.py:Cell,torch.nn:GRU"
-    assert orthobench("sweep", "adding", "--models", models, "--seeds", "3", *tiny_options, "-q").code == 0
+    assert orthobench("sweep", "adding", "--models", models, "--seeds", "2", *tiny_options, "-q").code == 0
     warnings = sorted(message for message in caplog.messages if "no gradient" in message)
     assert [warning[: len(line)] for warning, line in zip(warnings, (FORGETFUL, WASTEFUL), strict=True)] == [
         FORGETFUL,

@@ -23,6 +23,8 @@ from orthobench.store import open_store
 from orthobench.testing import problems
 
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 2, "hidden_size": 8}
+FEW_STEPS = {"sequence_length": 4, "train_size": 20, "test_size": 10, "batch_size": 10, "epochs": 1, "hidden_size": 8}
+"""Of a run in an unusual state, in which torch notes the stack of calls with every operation."""
 
 LAYER = """
 import random, signal
@@ -165,19 +167,19 @@ def test_a_block_sets_every_part_and_restores_it():
 
 
 def run_one(model: str) -> None:
-    ob.run("adding", model, settings=SETTINGS, display=ob.Display())
+    ob.run("adding", model, settings=FEW_STEPS, display=ob.Display())
 
 
 def sweep_here(model: str) -> None:
-    ob.sweep("adding", [model, "rnn"], settings=SETTINGS, jobs=0)
+    ob.sweep("adding", [model, "rnn"], settings=FEW_STEPS, jobs=0)
 
 
 def tune_here(model: str) -> None:
-    ob.tune("adding", model, {"learning_rate": "1e-4..1e-2:log"}, settings=SETTINGS, trials=2, jobs=0)
+    ob.tune("adding", model, {"learning_rate": "1e-4..1e-2:log"}, settings=FEW_STEPS, trials=2, jobs=0)
 
 
 def use_trained(model: str) -> None:
-    run = ob.run("adding", model, settings=SETTINGS, options=ob.RunOptions(keep_weights="last"))
+    run = ob.run("adding", model, settings=FEW_STEPS, options=ob.RunOptions(keep_weights="last"))
     ob.evaluate(run)
     _ = ob.load_model(run).task
     ob.export(run, "model.safetensors", "safetensors")
@@ -211,9 +213,9 @@ def test_an_error_or_ctrl_c_restores_the_state_too(way, end):
 
 
 def test_layers_that_change_the_process_change_no_neighbour():
-    names = write_layers(**EFFECTS)
-    ob.sweep("adding", ["scornn", "lstm", "torch.nn:GRU"], settings=SETTINGS, jobs=0, db="alone.db")
-    ob.sweep("adding", [*names, "scornn", "lstm", "torch.nn:GRU"], settings=SETTINGS, jobs=0, db="together.db")
+    names, settings = write_layers(**EFFECTS), SETTINGS | {"epochs": 1}
+    ob.sweep("adding", ["scornn", "lstm", "torch.nn:GRU"], settings=settings, jobs=0, db="alone.db")
+    ob.sweep("adding", [*names, "scornn", "lstm", "torch.nn:GRU"], settings=settings, jobs=0, db="together.db")
     for model in ("scornn", "lstm", "torch.nn:GRU"):
         assert rows("together.db", model) == rows("alone.db", model)
         assert rows("alone.db", model)[0][0] == "finished"

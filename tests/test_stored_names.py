@@ -27,12 +27,12 @@ def new_process(monkeypatch):
 
 
 @pytest.fixture
-def stranger(orthobench, tmp_path, tiny_options):
+def stranger(after, tmp_path, tiny_options):
     """A function from a model's name to a file of weights and a database, both of a stranger, that name it."""
+    after(("run", "adding", "torch.nn:GRU", *tiny_options))
     for name in ("evil.py", "evil_package/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(EVIL)
-    assert orthobench("run", "adding", "torch.nn:GRU", *tiny_options).code == 0
     (file,) = Path("results.db.weights").iterdir()
 
     def name_it(model: str) -> tuple[Path, str]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
-import rich.console
-from rich.segment import Segment
-
 from orthobench.system.output import harmless
+
+# Kept, because rich draws a number when it is imported, and Python's generator belongs to the program of the user.
+_GENERATOR = random.getstate()
+import rich.console  # noqa: E402
+from rich.segment import Segment  # noqa: E402
+
+random.setstate(_GENERATOR)
 
 
 class Console(rich.console.Console):

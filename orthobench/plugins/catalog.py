@@ -14,9 +14,11 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -103,9 +105,8 @@ class Catalog:
     def __init__(self, files: Iterable[Path | Sources] = ()) -> None:
         self._plugins: dict[tuple[PluginKind, str], Plugin] = {}
         self.broken: list[tuple[Plugin, str]] = []
-        installed = entry_points()
         for kind in KINDS:
-            for plugin in (*_built_in(kind), *_installed(kind, installed)):
+            for plugin in (*_built_in(kind), *_installed(kind)):
                 first = self._plugins.setdefault((kind, plugin.name), plugin)
                 if first is not plugin:
                     self.broken.append((plugin, f"the name is taken by {_owner(first)}"))
@@ -323,7 +324,30 @@ def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
     if package in (LOCAL, f"orthobench.{kind}s"):
         return [getattr(plugin_class, "name", module)]
     value = f"{plugin_class.__module__}:{plugin_class.__qualname__}"
-    return [point.name for point in entry_points(group=f"orthobench.{kind}s") if point.value == value]
+    return [point.name for point in _entry_points()[kind] if point.value == value]
+
+
+def _entry_points() -> dict[PluginKind, tuple[EntryPoint, ...]]:
+    """Return the entry points of installed packages that are plugins.
+
+    They are kept, because every package has a file of its own and reading hundreds takes longer than all else here. An
+    installation changes a folder of `sys.path`, and they are then read again.
+    """
+    return _entry_points_of(tuple((path, _changed_at(path)) for path in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _entry_points_of(_: tuple[tuple[str, int], ...]) -> dict[PluginKind, tuple[EntryPoint, ...]]:
+    points = entry_points()
+    return {kind: tuple(points.select(group=f"orthobench.{kind}s")) for kind in KINDS}
+
+
+def _changed_at(path: str) -> int:
+    """Return when the names in a folder have changed last, in nanoseconds; 0 without a folder."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _built_in(kind: PluginKind) -> Iterator[Plugin]:
@@ -346,8 +370,8 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
         )
 
 
-def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoints, from Python 3.12 on
-    for point in points.select(group=f"orthobench.{kind}s"):
+def _installed(kind: PluginKind) -> Iterator[Plugin]:
+    for point in _entry_points()[kind]:
         distribution = point.dist.name if point.dist else point.value
         yield Plugin(
             kind,

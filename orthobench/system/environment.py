@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def peak_memory() -> int | None:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
+@cache  # as imported; a package that is upgraded in the meantime does not change this process
 def _version(package: str) -> str | None:
     try:
         return version(package)

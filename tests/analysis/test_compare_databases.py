@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 
 import pytest
 from scipy.stats import ttest_ind, wilcoxon
@@ -31,9 +32,11 @@ def add(file, model, values, *, first_seed=0, commit="abc", version=None, **sett
             store.log(run.id, [MetricRow("test", "mse", 1, 10, value)], [], progress)
 
 
-@pytest.fixture
-def databases(tmp_path):
-    before, after = tmp_path / "before.db", tmp_path / "after.db"
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A folder with the two databases, for tests to copy."""
+    folder = tmp_path_factory.mktemp("both")
+    before, after = folder / "before.db", folder / "after.db"
     add(before, "lstm", BEFORE)
     add(after, "lstm", AFTER, commit="def")
     add(before, "rnn", [0.5, 0.6], version="1")
@@ -41,6 +44,12 @@ def databases(tmp_path):
     add(before, "scornn", [0.1], hidden_size=170)
     add(after, "scornn", [0.1], hidden_size=190)
     add(after, "lstm", [0.2], first_seed=6, commit="def")
+    return folder
+
+
+@pytest.fixture
+def databases(both, tmp_path):
+    shutil.copytree(both, tmp_path, dirs_exist_ok=True)
     return "before.db", "after.db"
 
 

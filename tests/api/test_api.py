@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,23 @@ SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_siz
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+def numbers(database: Path) -> dict[str, Any]:
+    """Train a model into a new database, and return its result, the metrics of its weights, and the weights."""
+    run = ob.run("adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last"))
+    weights = ob.load_model(run, database).model.state_dict()
+    return {
+        "final": run.final_value,
+        "metrics": ob.evaluate(run, db=database).metrics,
+        "weights": {name: each.numpy().tobytes() for name, each in weights.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def plain_numbers(tmp_path_factory):
+    """The numbers of a run in a program that has set nothing."""
+    return numbers(tmp_path_factory.mktemp("plain") / "results.db")
 
 
 def options_of(settings) -> list[str]:
@@ -120,25 +138,10 @@ def _default_type(dtype):
     ],
     ids=["float64", "bfloat16", "meta", "autocast"],
 )
-def test_torch_defaults_of_the_caller_change_no_result(surroundings):
+def test_torch_defaults_of_the_caller_change_no_result(surroundings, plain_numbers):
     """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
-
-    def results(database: str):
-        run = ob.run("adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last"))
-        weights = ob.load_model(run, database).model.state_dict()
-        return (
-            run.final_value,
-            ob.evaluate(run, db=database).metrics,
-            {name: each.numpy() for name, each in weights.items()},
-        )
-
-    *expected, weights = results("plain.db")
     with surroundings():
-        *actual, others = results("other.db")
-    assert actual == expected
-    assert {name: each.tobytes() for name, each in others.items()} == {
-        name: each.tobytes() for name, each in weights.items()
-    }
+        assert numbers(Path("other.db")) == plain_numbers
 
 
 def test_finished_run_keeps_torch_defaults_of_another_thread():
@@ -321,9 +324,17 @@ def test_runs_train_in_other_threads():
 # Results
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The folder of a finished sweep, for tests to copy."""
+    folder = tmp_path_factory.mktemp("swept")
+    ob.sweep("adding", ["rnn", "lstm"], seeds=2, settings=SETTINGS, jobs=0, db=folder / "results.db")
+    return folder
+
+
 @pytest.fixture
-def results():
-    ob.sweep("adding", ["rnn", "lstm"], seeds=2, settings=SETTINGS, jobs=0)
+def results(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     with ob.open_results() as opened:
         yield opened
 

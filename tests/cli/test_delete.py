@@ -16,11 +16,11 @@ from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 
 
 @pytest.fixture
-def keys(tmp_path, monkeypatch, tiny) -> list[str]:
+def keys(after, tiny_options) -> list[str]:
     """Two runs of the LSTM and one of the RNN in results.db."""
-    monkeypatch.chdir(tmp_path)
-    runs = [ob.run("adding", model, seed=seed, settings=tiny) for model, seed in (("lstm", 0), ("lstm", 1), ("rnn", 0))]
-    return [run.key for run in runs]
+    seeds = (("lstm", "0"), ("lstm", "1"), ("rnn", "0"))
+    after(*(("run", "adding", model, *tiny_options, "--seed", seed) for model, seed in seeds))
+    return stored()
 
 
 def stored(name: str = "results.db") -> list[str]:

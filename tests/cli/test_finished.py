@@ -17,11 +17,13 @@ RUN = ["run", "adding", "rnn", *SHORT, "-s", "n=4"]
 MINE = "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n"
 
 
-def without_torch(folder: Path, words: list[str], cache: Path) -> tuple[str, set[str]]:
-    """Run a command in a process of its own: return its output and the heavy modules that it loaded."""
+def without_torch(folder: Path, commands: list[list[str]], cache: Path) -> tuple[str, set[str]]:
+    """Run commands in a process of their own: return their output and the heavy modules that they loaded."""
     code = (
-        f"import sys; sys.argv = {['orthobench', *words]}\nfrom orthobench.cli import main\n"
-        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "import sys\nfrom orthobench.cli import main\n"
+        f"for words in {commands}:\n"
+        "    sys.argv = ['orthobench', *words]\n"
+        "    try: main()\n    except SystemExit as end: assert not end.code, end.code\n"
         "print(*sorted(set(sys.modules) & {'torch', 'numpy', 'pandas', 'scipy'}))"
     )
     environment = {**os.environ, "ORTHOBENCH_CACHE": str(cache)}
@@ -45,12 +47,12 @@ def test_finished_run_reports_that_nothing_is_sent(after, orthobench, tmp_path, 
 
 
 def test_list_and_pages_of_plugins_do_not_load_torch(tmp_path):
-    printed, loaded = without_torch(tmp_path, ["plugins"], tmp_path / "cache")
+    printed, loaded = without_torch(tmp_path, [["plugins"]], tmp_path / "cache")
     assert loaded == set()
     for plugin in Catalog():
         title = plugin.load().title
         (line,) = [line for line in printed.splitlines() if line.split()[:2] == [plugin.kind, plugin.name]]
         assert line.split("built in")[1].split(" (-s")[0].strip() == title
         assert ("(-s probes=" in line) == (plugin.kind == "probe" and not plugin.load().default)
-    for words in (["plugins", "scornn"], ["plugins", "--json"], ["plugins", "training"]):
-        assert without_torch(tmp_path, words, tmp_path / "cache")[1] == set()
+    others = [["plugins", "scornn"], ["plugins", "--json"], ["plugins", "training"]]
+    assert without_torch(tmp_path, others, tmp_path / "cache")[1] == set()

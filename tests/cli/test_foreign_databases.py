@@ -61,10 +61,19 @@ def tree(root: Path) -> dict[str, bytes | None]:
     }
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """The database of `write_database`, for tests to copy."""
+    file = tmp_path_factory.mktemp("written") / "s.db"
+    write_database(file)
+    return file
+
+
 @pytest.fixture
-def world(tmp_path) -> Path:
+def world(tmp_path, written) -> Path:
     """A folder with a stranger's database in lk, and with projects of the user next to it."""
-    write_database(tmp_path / "lk" / "s.db")
+    (tmp_path / "lk").mkdir()
+    shutil.copy(written, tmp_path / "lk")
     for name in ("proj/poetry.lock", "victim/thesis", "victim.lock", "lk/notes", "lk/.lock", "lk/...lock"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine")

@@ -23,6 +23,7 @@ from orthobench.task import TrainingSettings
 SMALL = {"unroll_length": "5", "batch_size": "2", "evaluation_batch_size": "2", "epochs": "1", "hidden_size": "4"}
 SHORT = [word for name, value in SMALL.items() for word in ("-s", f"{name}={value}")]
 RUN = ["run", "ptb", "rnn", "-s", "text=book.txt", *SHORT]
+PLAN = ("--dry-run", "--no-profile")
 SWEEP = ["sweep", "ptb", "--models", "rnn", "-s", "text=book.txt", *SHORT]
 NUMBERS = ("factor_sizes",)
 """Settings that are a text and name no file."""
@@ -49,7 +50,7 @@ def test_edited_text_is_another_run_in_every_command(orthobench, tmp_path):
     first = key_of(orthobench, RUN)
     assert key_of(orthobench, RUN) == first
     book.write_text(BOOK + "zzz")
-    assert key_of(orthobench, [*SWEEP, "--dry-run"]) != first
+    assert key_of(orthobench, [*SWEEP, *PLAN]) != first
     second = key_of(orthobench, RUN)
     assert second != first
     assert ob.run("ptb", "rnn", settings={"text": "book.txt", **SMALL}).key == second
@@ -121,7 +122,7 @@ def test_changed_recordings_are_trained_again(orthobench, tmp_path, monkeypatch)
     words = ["timit", "rnn", *(word for setting in settings for word in ("-s", setting))]
     first = key_of(orthobench, ["run", *words])
     (tmp_path / "rec" / "01.wav").unlink()
-    dry = ["sweep", "timit", "--models", *words[1:], "--dry-run"]
+    dry = ["sweep", "timit", "--models", *words[1:], *PLAN]
     assert key_of(orthobench, dry) != first
     assert key_of(orthobench, ["run", *words]) == key_of(orthobench, dry)
     shutil.rmtree(tmp_path / "rec")

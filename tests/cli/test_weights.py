@@ -13,8 +13,8 @@ from orthobench.training.checkpoint import checkpoints_at
 
 
 @pytest.fixture
-def key(orthobench, tiny_options) -> str:
-    orthobench("run", "adding", "rnn", *tiny_options, "--keep-weights", "both")
+def key(after, tiny_options) -> str:
+    orthobench = after(("run", "adding", "rnn", *tiny_options, "--keep-weights", "both"))
     return json.loads(orthobench("ls", "--json").out)[0]["run"]
 
 

@@ -17,8 +17,9 @@ MINUTES = 300.0
 """Seconds after which a busy machine should have imported PyTorch."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
+    """A server for all tests that leave it running, because it imports PyTorch."""
     server = ForkServer(worker_environment())
     yield server
     server.close()
@@ -71,7 +72,8 @@ def test_server_that_forks_has_one_thread_and_no_gpu(server):
         os.close(descriptor)
 
 
-def test_killed_server_leaves_its_workers_and_says_that_their_ends_are_unknown(server):
+def test_killed_server_leaves_its_workers_and_says_that_their_ends_are_unknown():
+    server = ForkServer(worker_environment())
     worker, request, printed = start(server)
     server.process.kill()
     assert worker.wait(MINUTES) == LOST
@@ -79,5 +81,6 @@ def test_killed_server_leaves_its_workers_and_says_that_their_ends_are_unknown(s
     with pytest.raises(OSError, match=r"Broken pipe|has ended"):
         start(server)
     os.kill(worker.pid, signal.SIGKILL)
+    server.close()
     for descriptor in (request, printed):
         os.close(descriptor)

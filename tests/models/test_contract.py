@@ -1,11 +1,11 @@
 """Every model of the package meets the contract that authors of plugins meet."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
 
-from orthobench.model import Signature
+from orthobench.model import ModelSettings, Signature
 from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
@@ -18,13 +18,19 @@ def test_every_model_meets_the_contract(name):
     assert problems("model", Catalog().load("model", name)) == []
 
 
-def choices() -> list[tuple[str, str, object]]:
-    """Every value that a setting of a model chooses from a few: texts, and true or false."""
-    combinations: list[tuple[str, str, object]] = []
+def choices() -> list[Any]:
+    """Every value that a setting of a model chooses from a few: texts, and true or false.
+
+    The settings that all models have are read by the same code, so one model in eight stands for all in a quick test.
+    """
+    combinations: list[Any] = []
     for name in Catalog().names("model"):
         for setting, field in Catalog().load("model", name).Settings.model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)
-            combinations += [(name, setting, value) for value in values if isinstance(value, str | bool)]
+            quick = setting not in ModelSettings.model_fields or name in Catalog().names("model")[::8]
+            marks = () if quick else pytest.mark.slow
+            chosen = (value for value in values if isinstance(value, str | bool))
+            combinations += [pytest.param(name, setting, value, marks=marks) for value in chosen]
     return combinations
 
 

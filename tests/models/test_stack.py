@@ -231,7 +231,13 @@ KINDS = {
 @pytest.mark.parametrize(
     "kind", ["residual", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("post_norm", "bare"))]
 )
-@pytest.mark.parametrize("name", Catalog().names("model"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if number % 2 else ())
+        for number, name in enumerate(Catalog().names("model"))
+    ],
+)
 def test_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None:
     cls = Catalog().load("model", name)
     fields = {"layers": 2, **KINDS[kind]}

@@ -77,11 +77,19 @@ def test_kernels_match_on_narrower_vectors(case: Any, agree: Any) -> None:
         agree(cpu, case, case.arguments(steps, batch, n, next(seeds)), torch.float32, case.tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("n", [16, 33])
 def test_sizes_beyond_the_caches_match(case: Any, agree: Any, n: int) -> None:
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 15, n, seed)) > 1e-6)
     agree(cpu, case, case.arguments(4, 15, n, next(seeds)), torch.float32, case.tolerance)
+
+
+@pytest.mark.parametrize("name", ["lstm", "diagonal"])
+def test_results_that_no_cache_holds_match(case_named: Any, agree: Any, name: str) -> None:
+    """Over a million numbers of each step's results, which whole vectors write around the caches."""
+    case = case_named(name)
+    agree(cpu, case, case.arguments(8, 4200 // case.gates, 32, 0), torch.float32, case.tolerance)
 
 
 def test_any_strides_are_accepted(case: Any, agree: Any) -> None:

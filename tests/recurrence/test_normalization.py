@@ -21,11 +21,11 @@ def test_no_rows_equal_torch() -> None:
     check((0, 5))
 
 
-@pytest.mark.usefixtures("no_cache", "runs_in_c")
-@pytest.mark.parametrize("shape", [(1, 16), (37, 3, 32), (5, 17)])
-def test_results_written_around_the_caches_match(shape: tuple[int, ...]) -> None:
+@pytest.mark.usefixtures("runs_in_c")
+def test_results_written_around_the_caches_match() -> None:
+    """More than a million numbers, in rows of whole vectors."""
     torch.manual_seed(0)
-    check(shape)
+    check((15, 70, 1024))
 
 
 def check(shape: tuple[int, ...]) -> None:

@@ -39,11 +39,12 @@ def test_projection_equals_torch_linear(
 
 
 @in_c
-@pytest.mark.usefixtures("restored_threads", "no_cache", "runs_in_c")
-@pytest.mark.parametrize(("m", "n"), [(70, 96), (33, 9), (9, 130)])
-def test_rows_in_many_blocks_match(m: int, n: int) -> None:
+@pytest.mark.usefixtures("restored_threads", "runs_in_c")
+@pytest.mark.parametrize(("rows", "m", "n"), [(1600, 96, 96), (600, 70, 96), (600, 33, 9), (600, 9, 130)])
+def test_rows_in_many_blocks_match(rows: int, m: int, n: int) -> None:
+    """The first results have more than a million numbers in whole vectors, and are written around the caches."""
     torch.manual_seed(0)
-    inputs, weight, bias, way = torch.randn(600, 7, m), torch.randn(n, m), torch.randn(n), torch.randn(600, 7, n)
+    inputs, weight, bias, way = torch.randn(rows, 7, m), torch.randn(n, m), torch.randn(n), torch.randn(rows, 7, n)
     results = []
     for count in (1, 2):
         torch.set_num_threads(count)
