@@ -27,7 +27,7 @@ from orthobench.task import TrainingSettings
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
 SIZES = list(sizes())
-WITHOUT_SIZE = {"kerg2019-Penn Treebank table-eurnn, n = 2048"}  # the paper names no number of layers
+WITHOUT_SIZE = {"kerg2019-Penn Treebank table-EURNN, n = 2048"}  # the paper names no number of layers
 OWN_VALIDATION = {"ptb", "timit"}  # tasks whose data set has a validation part
 
 
@@ -217,7 +217,7 @@ def test_published_numbers_match_a_sample_of_the_papers():
     assert value("helfrich2018", "table 3", "Full uRNN, n = 360", "minutes per epoch") == 25.8
     assert value("chang2019", "table 2", "AntisymmetricRNN w/ gating, n = 256", "noise-padded rows") == 0.547
     assert value("helfrich2020", "table 3", "ENRNN, n = 310/720", "Test BPC") == 1.429
-    assert value("kerg2019", "Penn Treebank table", "eurnn, n = 2048", "accuracy, T = 300") == 0.6555
+    assert value("kerg2019", "Penn Treebank table", "EURNN, n = 2048", "accuracy, T = 300") == 0.6555
 
 
 def test_quoted_numbers_are_marked():
