@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import itertools
 import math
 import re
 import shlex
@@ -356,6 +357,18 @@ def test_x_axis_is_iteration_epoch_or_seconds(browser, tools):
         select.select_by_visible_text(unit)
         ends = f"{FIRST} return Math.abs(Array.from(plot._fullData[0].x).at(-1) - {last}) < 1e-4"
         wait(browser, ends)
+
+
+def test_labels_of_a_logarithmic_axis_do_not_overlap(browser, tools):
+    browser.execute_script(f"{FIRST} Object.assign(plot.base.layout.yaxis, {{ type: 'log', range: [-4.1, -1.6] }})")
+    tools.find_element("css selector", "input[type=checkbox]").click()
+    wait(browser, f"{FIRST} return plot.layout.yaxis.type === 'log'")
+    boxes = browser.execute_script(
+        f"{FIRST} return Array.from(plot.querySelectorAll('.ytick text'), (text) => text.getBoundingClientRect())"
+    )
+    ordered = sorted(boxes, key=lambda box: box["top"])
+    assert len(ordered) > 3
+    assert all(upper["bottom"] <= lower["top"] + 4 for upper, lower in itertools.pairwise(ordered))  # 4: leading
 
 
 def test_y_axis_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):

@@ -1,6 +1,6 @@
 // The colours of the page and of its figures, on a light and on a dark ground and on paper.
 
-import { broken, hasNamedRows } from "./traces.js";
+import { broken, hasNamedRows, LOG_TICKS } from "./traces.js";
 
 export const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -59,7 +59,7 @@ export function inPageColours(layout, width, height) {
     margin: { ...layout.margin, t: 10 },
     hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") }, namelength: -1 },
     xaxis: { ...layout.xaxis, ...axis, title: broken(layout.xaxis?.title, (width - 80) / 7) },
-    yaxis: { ...layout.yaxis, ...axis, ...(hasNamedRows(layout, width) && { ticklabelposition: "inside top" }), title: broken(layout.yaxis?.title, (height - 60) / 9) },
+    yaxis: { ...layout.yaxis, ...axis, ...(hasNamedRows(layout, width) && { ticklabelposition: "inside top" }), ...(layout.yaxis?.type === "log" && { nticks: LOG_TICKS }), title: broken(layout.yaxis?.title, (height - 60) / 9) },
   };
 }
 

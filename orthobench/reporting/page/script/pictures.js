@@ -3,7 +3,7 @@
 import { tooled } from "./changes.js";
 import { element, withAttributes } from "./elements.js";
 import { plotly } from "./plotly.js";
-import { broken, entryOf, withFewBands, withGaps } from "./traces.js";
+import { broken, entryOf, LOG_TICKS, withFewBands, withGaps } from "./traces.js";
 
 /** @type {Record<string, number>} */
 export const WIDTHS = { "6.75 in": 6.75, "3.25 in": 3.25 }; // of two columns of a paper, and of one
@@ -32,7 +32,7 @@ export async function picture(container, format) {
   const rows = layout.yaxis?.ticktext?.length ?? 0;
   const plot = Math.max(inches > 4 ? 250 : 190, 15 * rows + 50), height = plot + 20 * lines + 6;
   /** @type {(own: Axis, letters: number) => Axis} */
-  const axis = (own, letters) => ({ ...own, automargin: true, title: { ...broken(own?.title, letters), font: { size: text }, standoff: 4 }, tickfont: { size: own?.type === "log" ? text / 1.25 : text }, gridcolor: "#e4e4e4", linecolor: "#000000", showline: true, zeroline: false });
+  const axis = (own, letters) => ({ ...own, ...(own?.type === "log" && { nticks: LOG_TICKS }), automargin: true, title: { ...broken(own?.title, letters), font: { size: text }, standoff: 4 }, tickfont: { size: own?.type === "log" ? text / 1.25 : text }, gridcolor: "#e4e4e4", linecolor: "#000000", showline: true, zeroline: false });
   const light = {
     ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: names.length > 0,
     font: { size: text, family: "Arial, Liberation Sans, sans-serif", color: "#000000" }, margin: { l: 40, r: 14, t: 8, b: 34 + 20 * lines },

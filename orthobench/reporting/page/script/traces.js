@@ -104,6 +104,10 @@ export function broken(title, letters) {
 
 export const LEAST_WIDTH = 480; // pixels of a figure with names next to its axis, or at the ends of its lines
 
+// How many labels a logarithmic axis may have. Plotly then leaves out digits between two powers of ten, which would else
+// be printed over each other.
+export const LOG_TICKS = 4;
+
 /**
  * Return whether the names of a figure's rows would leave too little width for its symbols. They are then above these.
  * @param {Layout} layout
