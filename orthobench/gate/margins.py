@@ -118,13 +118,21 @@ def seeds_needed(values: Sequence[float], n_now: int, direction: Goal) -> tuple[
     """
     checks = range(n_now, 4 * n_now + 1)
     for n in checks:
-        if detection(values, n, measured_margin(values, n, direction)) >= DETECTION:
+        if detection(values, n, stored_margin(values, n, direction)) >= DETECTION:
             return len(values), n
     for measured in BASELINE_SEEDS:
         for n in checks if measured > len(values) else ():
             if 1 - power(_margin_by_power(1.0, measured, n), 1.0, measured, n, DEVIATIONS) >= DETECTION:
                 return measured, n
     return None
+
+
+def stored_margin(values: Sequence[float], n_now: int, direction: Goal) -> float:
+    """Return the measured margin as a baseline stores it, to two digits.
+
+    The search for the seeds that a check needs uses it too, because with another margin its advice would be refused.
+    """
+    return float(f"{measured_margin(values, n_now, direction):.2g}")
 
 
 def measured_margin(values: Sequence[float], n_now: int, direction: Goal) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,8 @@ from orthobench.gate.margins import (
     DEVIATIONS,
     detectable_loss,
     detection,
-    measured_margin,
     seeds_needed,
+    stored_margin,
 )
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.spec.resolve import RunConfig
@@ -61,8 +62,7 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
             values[seed] = value if run.exact else float(f"{value:.6g}")
         changes: dict[str, Any] = {"values": values}
         if not run.exact:
-            margin = measured_margin(list(values.values()), len(run.seeds), metric.direction)
-            changes["measured_margin"] = float(f"{margin:.2g}")
+            changes["measured_margin"] = stored_margin(list(values.values()), len(run.seeds), metric.direction)
         metrics[name] = metric.model_copy(update=changes)
     ratios = [result.speed for result in results.values() if result.speed is not None]
     speed = run.speed
@@ -110,7 +110,7 @@ def check_detection(run: CheckedRun) -> list[str]:
             fix = "choose settings whose values differ less between seeds" if needed is None else _fix(run, *needed)
             raise UpdateRefusedError(
                 f"run {run.name}: {n_now} seeds detect a loss of {DEVIATIONS:g} standard deviations of {name} in "
-                f"{large:.0%} of the checks, less than {DETECTION:.0%}: {fix}"
+                f"{math.floor(100 * large)}% of the checks, less than {DETECTION:.0%}: {fix}"
             )
         source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
         lines.append(

@@ -20,6 +20,7 @@ from orthobench.gate.margins import (
     measured_margin,
     power,
     seeds_needed,
+    stored_margin,
 )
 
 BEFORE = [0.012, 0.019, 0.011, 0.015, 0.013]
@@ -113,11 +114,22 @@ def test_detection_is_the_share_of_checks_that_do_not_pass():
 
 
 def test_fewest_seeds_that_detect_three_deviations():
-    measured, checked = seeds_needed(NORMAL.tolist(), 5, "min")
-    assert (measured, checked) == (20, 6)
-    for n, enough in ((5, False), (6, True)):
-        margin = measured_margin(NORMAL.tolist(), n, "min")
+    measured, checked = seeds_needed(NORMAL.tolist(), 4, "min")
+    assert (measured, checked) == (20, 5)
+    for n, enough in ((4, False), (5, True)):
+        margin = stored_margin(NORMAL.tolist(), n, "min")
         assert (detection(NORMAL.tolist(), n, margin) >= DETECTION) == enough
+
+
+def test_advised_seeds_are_enough_with_the_margin_that_the_baseline_stores():
+    random, advised = np.random.default_rng(0), 0
+    for _ in range(60):
+        values = (0.15 + 0.01 * random.standard_normal(10)).round(6).tolist()
+        needed = seeds_needed(values, 5, "min")
+        if needed is not None and needed[0] == len(values):
+            advised += 1
+            assert detection(values, needed[1], stored_margin(values, needed[1], "min")) >= DETECTION
+    assert advised > 20
 
 
 def test_small_baseline_needs_more_seeds():
