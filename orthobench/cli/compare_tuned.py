@@ -184,6 +184,9 @@ def _print_column(column: TunedColumn) -> None:
             *numbers,
         )
     out.print(table)
+    for edge in ("highest", "lowest"):
+        if names := [model.word for model in column.models if model.edge == edge]:
+            out.print(f"{', '.join(names)}: with the {edge} rate of the search, beyond which a better one may be")
     out.print()
 
 

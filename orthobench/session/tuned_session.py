@@ -14,7 +14,7 @@ from orthobench.errors import counted
 from orthobench.executors.job import Ending, Job, Outcome
 from orthobench.planning.objective import Rung
 from orthobench.planning.plan import SweepRun
-from orthobench.planning.tuned_protocol import Column, Entry, describe
+from orthobench.planning.tuned_protocol import RATE, Column, Entry, describe
 from orthobench.session.session import Session
 from orthobench.store import Run, Status
 
@@ -65,6 +65,14 @@ class TunedModel:
         return {} if winner is None else self.entry.trials[winner.number].settings
 
     @property
+    def edge(self) -> str:
+        """The word "highest" or "lowest" if the winner has that rate of the search; a better one may lie beyond."""
+        if not self.chosen:
+            return ""
+        rates = [float(trial.settings[RATE]) for trial in self.entry.trials]
+        return {max(rates): "highest", min(rates): "lowest"}.get(float(self.chosen[RATE]), "")
+
+    @property
     def median(self) -> Median | None:
         """The median over its fresh seeds."""
         return median(list(self.values.values()))
@@ -86,6 +94,7 @@ class TunedModel:
             "trials": len(self.entry.trials),
             "iterations": self.entry.iterations,
             "chosen": describe(self.chosen),
+            "edge": self.edge,
             "seeds": len(values),
             "median": None if middle is None else middle.value,
             "lowest": min(values, default=None),

@@ -127,6 +127,15 @@ def test_broken_model_loses_and_a_constant_does_not_win(column):
     assert first_lower == [1.0, 1.0]
 
 
+def test_winners_at_the_edge_of_the_search_are_named(column):
+    rates = {model.word: float(model.chosen["learning_rate"]) for model in column.models}
+    edges = {3e-4: "lowest", 1e-2: "highest"}  # the range of the protocol
+    assert {model.word: model.edge for model in column.models} == {
+        word: edges.get(rate, "") for word, rate in rates.items()
+    }
+    assert "highest" in {model.edge for model in column.models}
+
+
 def test_every_model_has_the_same_trials_and_iterations(folder, column):
     trials, spent, fresh = Counter(), Counter(), Counter()
     lengths: dict[str, list[int]] = {}
