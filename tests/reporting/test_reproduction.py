@@ -50,6 +50,12 @@ def test_interrupted_run_is_reported_as_interrupted(database):
     assert "| 1 | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
 
 
+def test_stopped_trial_of_a_search_is_not_reported_as_interrupted(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    database.run(rnn_experiment, 0, test=[1.0, 0.5], status=Status.INTERRUPTED, judged_by="validation_only")
+    assert "Interrupted runs" not in reproduction(collect(database.store), [], [])
+
+
 def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])

@@ -266,7 +266,10 @@ def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> She
 
 
 def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
-    """Return the runs without a result, with their progress and latest values."""
+    """Return the runs that were cut off before they had a result, with their progress and latest values.
+
+    Trials of searches are left out, because a search stops them, and nobody continues them.
+    """
     rows = [
         [
             full_title(condition, conditions),
@@ -280,7 +283,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
         for condition in conditions
         for variant in condition.variants
         for run in variant.runs
-        if not Status(run.status).is_final
+        if not Status(run.status).is_final and not run.is_trial
     ]
     header = ["task", "model", "seed", "epochs", "metric", "at last", "best", "hours"]
     return Sheet("", [], header, rows) if rows else None
