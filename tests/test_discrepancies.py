@@ -15,13 +15,18 @@ ROOT = Path(__file__).parent.parent
 REGISTER = ROOT / "docs" / "discrepancies.md"
 PACKAGED = ROOT / "orthobench" / "papers" / "discrepancies.md"
 NUMBER = re.compile(r"\bD-\d+\b")
-ROW = re.compile(r"^\| (D-\d+) \|(.+)\|$", re.M)
 WRITTEN_BY_PROGRAMS = {".html", ".db", ".gz", ".pt", ".png", ".ipynb"}
+
+
+def rows() -> list[list[str]]:
+    """The cells of each row of the register, by the rules of Markdown alone."""
+    lines = REGISTER.read_text("utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| D-")]
 
 
 def entries() -> dict[str, list[str]]:
     """The cells of each entry, by number."""
-    return {number: re.split(r" \| ", cells.strip()) for number, cells in ROW.findall(REGISTER.read_text("utf-8"))}
+    return {number: cells for number, *cells in rows()}
 
 
 def citations() -> dict[str, set[str]]:
@@ -54,7 +59,7 @@ def test_page_has_every_entry_of_the_register():
 
 
 def test_number_has_one_entry():
-    counts = Counter(number for number, _ in ROW.findall(REGISTER.read_text("utf-8")))
+    counts = Counter(number for number, *_ in rows())
     assert set(counts.values()) == {1}
 
 
