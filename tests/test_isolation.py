@@ -213,7 +213,7 @@ def test_an_error_or_ctrl_c_restores_the_state_too(way, end):
 
 
 def test_layers_that_change_the_process_change_no_neighbour():
-    names, settings = write_layers(**EFFECTS), SETTINGS | {"epochs": 1}
+    names, settings = write_layers(**EFFECTS), FEW_STEPS
     ob.sweep("adding", ["scornn", "lstm", "torch.nn:GRU"], settings=settings, jobs=0, db="alone.db")
     ob.sweep("adding", [*names, "scornn", "lstm", "torch.nn:GRU"], settings=settings, jobs=0, db="together.db")
     for model in ("scornn", "lstm", "torch.nn:GRU"):

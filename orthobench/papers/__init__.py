@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal, Self
 
@@ -262,7 +262,7 @@ class Experiment(PaperRecord):
         kind = "permuted " if self.task_settings.get("permuted") else ""
         return f"{kind}{PRINTED_TASKS.get(self.task, self.task)}"
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """A text that identifies the experiment among the experiments of all papers."""
         parts = [self.paper, self.artifact, self.row, self.task, self.model, self.settings]
@@ -318,10 +318,14 @@ class Paper(PaperRecord):
     def experiments(self, task: str | None = None, model: str | None = None) -> list[Experiment]:
         """Return the experiments, if given only for this task and model, each with the protocol of its task."""
         return [
-            self._complete(experiment)
-            for experiment in self.experiment
+            experiment
+            for experiment in self._experiments
             if task in (None, experiment.task) and model in (None, experiment.model)
         ]
+
+    @cached_property
+    def _experiments(self) -> list[Experiment]:
+        return [self._complete(experiment) for experiment in self.experiment]
 
     def _complete(self, experiment: Experiment) -> Experiment:
         shared = self.protocol.get(experiment.task, Protocol())
@@ -339,6 +343,10 @@ class Paper(PaperRecord):
 
     def artifacts(self) -> list[Artifact]:
         """Return the tables and figures in the order of the paper, then any that only experiments name."""
+        return list(self._artifacts)
+
+    @cached_property
+    def _artifacts(self) -> list[Artifact]:
         known = {artifact.name: artifact for artifact in self.artifact}
         for experiment in self.experiments():
             names = {experiment.artifact, *(printed.artifact for printed in experiment.printed if printed.artifact)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,13 @@ from orthobench.options.arguments import Preset
 
 class PaperRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __copy__(self) -> Self:
+        """Copy the fields alone, because the copy may change them (`model_copy`), and cached properties follow."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 class StudyRun(PaperRecord):

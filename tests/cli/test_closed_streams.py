@@ -25,7 +25,9 @@ def folder(prepared) -> Path:
     return prepared(RUN)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("2>&-", "<&- >&-")), ">&-", "<&- >&- 2>&-"]
+)
 def test_list_of_runs_needs_no_stream(closed, folder):
     done = call(folder, closed, "ls")
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,7 +50,15 @@ def test_error_keeps_its_exit_code(closed, folder):
 
 
 @pytest.mark.parametrize(
-    "words", [("ls",), ("plugins", "--json"), ("db", "query", "SELECT * FROM metric"), ("--help",)]
+    "words",
+    [
+        ("ls",),
+        ("plugins", "--json"),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (("db", "query", "SELECT * FROM metric"), ("--help",))
+        ),
+    ],
 )
 def test_reader_that_leaves_early_is_no_error(words, folder):
     """As `orthobench plugins | head` does; the exit code is that of a program which the signal of a pipe ends."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from support.pages import waiting
 
 pytest.importorskip("mkdocs", reason="the extra orthobench[docs] is not installed")
 pytestmark = pytest.mark.slow
@@ -114,7 +115,6 @@ def test_report_is_a_page_of_the_site(site):
 def test_browser_reads_and_searches_the_site_from_disk(site, chromium):
     """The search works too, whose worker browsers refuse to pages from the disk."""
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
 
     for kind in ("browser", "performance"):
         chromium.get_log(kind)
@@ -138,7 +138,7 @@ def test_browser_reads_and_searches_the_site_from_disk(site, chromium):
     box = chromium.find_element(By.CSS_SELECTOR, "input.md-search__input")
     chromium.execute_script("arguments[0].focus()", box)
     box.send_keys("scaled Cayley")
-    results = WebDriverWait(chromium, 30).until(
+    results = waiting(chromium, 30).until(
         lambda browser: [
             link.get_attribute("href") for link in browser.find_elements(By.CSS_SELECTOR, "a.md-search-result__link")
         ]
@@ -150,7 +150,7 @@ def test_browser_reads_and_searches_the_site_from_disk(site, chromium):
         box = chromium.find_element(By.CSS_SELECTOR, "input.md-search__input")
         chromium.execute_script("arguments[0].focus()", box)
         box.send_keys(words)
-        WebDriverWait(chromium, 30).until(lambda browser, name=wanted: browser.execute_script(first, name))
+        waiting(chromium, 30).until(lambda browser, name=wanted: browser.execute_script(first, name))
     messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
     requested = {
         message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"

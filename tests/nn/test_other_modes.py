@@ -23,6 +23,14 @@ from orthobench.recurrence import use_backend
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's own modes
 each_layer = pytest.mark.parametrize("name", LAYERS)
+OPERATIONS = {
+    *("CoRNN", "GatedDeltaProduct", "LRU", "GRU", "IndRNN", "LEM", "LSTM", "MinLSTM", "MLSTM", "PDSSM", "LinOSS"),
+    *("ScoRNN", "URNN", "Mamba", "SLSTM", "RWKV7", "StackLSTM"),
+}
+"""A layer of each operation: the others differ in how they compute the weights, which is torch's own work."""
+each_operation = pytest.mark.parametrize(
+    "name", [name if name in OPERATIONS else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS]
+)
 REFUSED = "first derivatives only"
 QUICK = {"GRU", "ScuRNN"}
 STEPS, BATCH, INPUTS, UNITS = 3, 2, 2, 4
@@ -120,7 +128,7 @@ def test_forward_derivative_of_a_backward_pass_is_refused(x):
             torch.autograd.grad(output, inputs, gradient)
 
 
-@each_layer
+@each_operation
 def test_traced_graph_is_a_function_of_its_input(name, x):
     layer, other = layer_of(name), random(*x.shape, seed=2)
     graph = make_fx(lambda inputs: layer(inputs)[0])(x)
@@ -145,7 +153,7 @@ def test_traced_gradient_is_a_function_of_its_input(mode, x):
     torch.testing.assert_close(graph(other), gradient(other), rtol=1e-4, atol=1e-4)
 
 
-@each_layer
+@each_operation
 def test_fake_tensors_have_shapes_and_leave_nothing_behind(name, x):
     layer = layer_of(name)
     mode = FakeTensorMode(allow_non_fake_inputs=True)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 from support.databases import RunDatabase, experiment
-from support.pages import figures, unpacked_figures
+from support.pages import figures, unpacked_figures, waiting
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.figures.curve_sheets import records_of
@@ -187,15 +187,13 @@ URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL,
 @pytest.mark.slow
 def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         fill(RunDatabase(store), COUNTS[-1])
         (condition,) = collect(store)
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     chromium.get(f"{page.as_uri()}#measured")
     plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
-    wait = WebDriverWait(chromium, 30).until
+    wait = waiting(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
     traces = chromium.execute_script(
@@ -230,8 +228,6 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
 
 @pytest.mark.browser
 def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
-    from selenium.webdriver.support.ui import WebDriverWait
-
     values = [1.0, 0.5, 0.0, 0.1, 0.01]
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         RunDatabase(store).run(experiment("lstm", "last", []), 0, test=values)
@@ -240,7 +236,7 @@ def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
     figure = learning_curves(condition, Styles([condition]))
     figure.update_yaxes(type="log")
     chromium.get(f"{page.as_uri()}#measured")
-    wait = WebDriverWait(chromium, 30).until
+    wait = waiting(chromium, 30).until
     plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
@@ -267,8 +263,6 @@ return [[...unit.options].map((option) => option.text), unit.value, [...smooth.o
 @pytest.mark.browser
 def test_smoothing_covers_a_range_of_x_independent_of_the_tests_in_it(tmp_path, chromium):
     """Most tests lie in the first tenth: there a stretch of x holds twenty times as many."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         database = RunDatabase(store)
         database.run(experiment("lstm", "last", []), 0, test=[1.0])
@@ -279,7 +273,7 @@ def test_smoothing_covers_a_range_of_x_independent_of_the_tests_in_it(tmp_path, 
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     chromium.get(f"{page.as_uri()}#measured")
     plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
-    wait = WebDriverWait(chromium, 30).until
+    wait = waiting(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
     for is_log, middle in ((False, 0.55), (True, 10**-0.5)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.pages import add_run
+from support.pages import add_run, waiting
 from support.served import SETTINGS, served, write_database
 
 from orthobench.reporting.web import serve as serving
@@ -45,9 +45,7 @@ def add_epoch(database, epoch):
 
 
 def wait(browser, script, *arguments):
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, 40).until(lambda _: browser.execute_script(script, *arguments))
+    return waiting(browser, 40).until(lambda _: browser.execute_script(script, *arguments))
 
 
 def open_page(browser, server, fragment=""):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.pages import waiting
 
 CELL = """
 import torch
@@ -32,13 +33,9 @@ def database(after, tiny_options, tmp_path):
 
 
 def open_page(browser, page: str) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
     browser.get("about:blank")
     browser.get(page)
-    WebDriverWait(browser, 20).until(
-        lambda page: page.execute_script("return 'ready' in document.documentElement.dataset")
-    )
+    waiting(browser, 20).until(lambda page: page.execute_script("return 'ready' in document.documentElement.dataset"))
 
 
 def rows(browser) -> list[list[str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.pages import add_run
+from support.pages import add_run, waiting
 
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.scope import Scope
@@ -59,9 +59,7 @@ def open_page(browser, page: Path, fragment: str = "") -> None:
 
 def wait(browser, script: str, *arguments):
     """Wait until a script returns something true, and return it."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
+    return waiting(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
 
 
 def view(browser) -> str:

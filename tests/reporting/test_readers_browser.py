@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.pages import add_run
+from support.pages import add_run, waiting
 
 from orthobench.papers import find_paper
 from orthobench.reporting.page.html import write_html
@@ -64,9 +64,7 @@ def first_screen(browser, page, request):
 
 
 def wait(browser, script: str, *arguments) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
+    waiting(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
 
 
 def click(browser, selector: str, words: str) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.pages import HOSTILE, table_of_runs
+from support.pages import HOSTILE, table_of_runs, waiting
 
 
 def _requests(browser) -> list[str]:
@@ -16,9 +16,7 @@ def _requests(browser) -> list[str]:
 
 
 def wait(browser, until) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, 20).until(until)
+    waiting(browser, 20).until(until)
 
 
 def visible(browser, selector: str) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.pages import waiting
 
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -27,8 +28,6 @@ def page(orthobench, tiny, tiny_options) -> Path:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_browser_shows_the_studies(browser, page):
-    from selenium.webdriver.support.ui import WebDriverWait
-
     browser.get(page.as_uri() + "#studies")
     marks = {"heat-maps": "g.heatmaplayer image", "jacobians": ".scatterlayer .trace", "toy-dynamics": "path.point"}
     for name, mark in marks.items():
@@ -37,7 +36,7 @@ def test_browser_shows_the_studies(browser, page):
         for plot in plots:
             browser.execute_script("arguments[0].scrollIntoView()", plot)
             assert plot.size["height"] > 200
-            WebDriverWait(browser, 20).until(lambda _, p=plot, m=mark: p.find_elements("css selector", m), name)
+            waiting(browser, 20).until(lambda _, p=plot, m=mark: p.find_elements("css selector", m), name)
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     )

@@ -259,7 +259,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list]
     return numbers(str(whole / "r.db")), expected.records()
 
 
-@pytest.mark.parametrize("after", [7, 95, 130, 175])  # in the first rung, the second, at the end, in a fresh seed
+@pytest.mark.parametrize(
+    "after",  # in the first rung, the second, at the end, in a fresh seed
+    [pytest.param(7, marks=pytest.mark.slow), 95, pytest.param(130, marks=pytest.mark.slow), 175],
+)
 def test_interrupted_comparison_ends_like_an_uninterrupted_one(tmp_path, uninterrupted, after):
     stored, records = uninterrupted
     with pytest.raises(ob.Stopped):

@@ -141,3 +141,10 @@ def add_run(
     progress = {"status": Status.FINISHED, "iterations": 40, "final_value": final, "best_value": final}
     store.log(run.id, rows, vectors, {**progress, "seconds": {"train": 20.0}, **changes})
     return run.key
+
+
+def waiting(browser, seconds: int):
+    """An object whose `until` waits for a condition; it looks often, because most of them hold after milliseconds."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, seconds, poll_frequency=0.02)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +36,28 @@ ob.run("adding", "rnn", db="r.db", settings=settings, options=options)
 """
 
 
-@pytest.fixture
-def killed(tmp_path, tiny, monkeypatch):
-    """A function that trains a run in a process that dies while it removes its checkpoints or writes its weights."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory) -> Callable[..., Path]:
+    """A function that trains a run in a process that dies, once for the same words, and returns what it leaves."""
 
-    def kill(where: str) -> None:
-        words = [f"{name}={value}" for name, value in tiny.items()]
+    @cache
+    def kill(where: str, *words: str) -> Path:
+        folder = tmp_path_factory.mktemp(where)
         done = subprocess.run(
-            [sys.executable, "-c", KILLED, where, *words], capture_output=True, text=True, check=False
+            [sys.executable, "-c", KILLED, where, *words], cwd=folder, capture_output=True, text=True, check=False
         )
         assert done.returncode == 9, done.stderr
+        return folder
 
     return kill
+
+
+@pytest.fixture
+def killed(left_behind, tmp_path, tiny, monkeypatch):
+    """A function that puts here what a run leaves that dies as it removes its checkpoints or writes its weights."""
+    monkeypatch.chdir(tmp_path)
+    words = [f"{name}={value}" for name, value in tiny.items()]
+    return lambda where: shutil.copytree(left_behind(where, *words), tmp_path, dirs_exist_ok=True)
 
 
 def again(tiny, **options) -> Any:

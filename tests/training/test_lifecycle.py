@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -67,6 +68,25 @@ def config(request, tiny) -> RunConfig:
     return resolve(Catalog(), "adding", request.param, tiny | {"shuffle": "true"})
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Callable[[RunConfig], object]:
+    """A function from a run to its numbers if nothing cuts it off; each run is trained once."""
+    known: dict[str, object] = {}
+
+    def find(config: RunConfig) -> object:
+        key = config.spec.key
+        if key not in known:
+            known[key] = carry_out(config, tmp_path_factory.mktemp("uncut"))
+        return known[key]
+
+    return find
+
+
+@pytest.fixture
+def uncut(whole, config):
+    return whole(config)
+
+
 def test_same_run_twice_is_bit_identical(config, tmp_path):
     assert carry_out(config, tmp_path / "a") == carry_out(config, tmp_path / "b")
 
@@ -94,8 +114,7 @@ def test_everything_is_logged(config, tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 5, 11])
-def test_stopped_run_resumes_to_the_numbers_of_an_uninterrupted_one(config, tmp_path, stop_at):
-    uncut = carry_out(config, tmp_path / "uncut")
+def test_stopped_run_resumes_to_the_numbers_of_an_uninterrupted_one(config, uncut, tmp_path, stop_at):
     observer = Watching(stop_at=stop_at)
     with pytest.raises(Interrupted):
         carry_out(config, tmp_path / "cut", observer)
@@ -105,8 +124,7 @@ def test_stopped_run_resumes_to_the_numbers_of_an_uninterrupted_one(config, tmp_
 
 
 @pytest.mark.parametrize("die_at", [1, 3, 6, 7, 12])
-def test_dead_run_resumes_from_its_checkpoint(config, tmp_path, die_at):
-    uncut = carry_out(config, tmp_path / "uncut")
+def test_dead_run_resumes_from_its_checkpoint(config, uncut, tmp_path, die_at):
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=die_at), checkpoint_every=0)
     again = Watching()
@@ -115,8 +133,7 @@ def test_dead_run_resumes_from_its_checkpoint(config, tmp_path, die_at):
 
 
 @pytest.mark.parametrize("damage", ["truncate", "garbage", "remove"])
-def test_damaged_checkpoint_falls_back_to_the_previous_one(config, tmp_path, damage):
-    uncut = carry_out(config, tmp_path / "uncut")
+def test_damaged_checkpoint_falls_back_to_the_previous_one(config, uncut, tmp_path, damage):
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
     newest = tmp_path / "cut" / "r.db.checkpoints" / config.spec.key / NEWEST
@@ -130,8 +147,7 @@ def test_damaged_checkpoint_falls_back_to_the_previous_one(config, tmp_path, dam
     assert carry_out(config, tmp_path / "cut") == uncut
 
 
-def test_run_without_its_checkpoints_starts_over_and_says_so(config, tmp_path, caplog):
-    uncut = carry_out(config, tmp_path / "uncut")
+def test_run_without_its_checkpoints_starts_over_and_says_so(config, uncut, tmp_path, caplog):
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
     assert not caplog.records

@@ -172,7 +172,7 @@ def test_command_says_what_the_program_reads(database, tiny, tmp_path, orthobenc
     assert (done.code, done.out) == (0, f"weights written to {tmp_path / 'm.safetensors'}\n")
 
 
-@pytest.mark.parametrize("form", ["pt2", "onnx"])
+@pytest.mark.parametrize("form", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore")
 def test_constrained_layer_of_torch_is_exported(database, tiny, tmp_path, form):
     """torch.nn.GRU keeps its weights in a list, and a constrained one is the result of a computation."""
