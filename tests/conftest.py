@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import io
 import os
@@ -52,6 +53,16 @@ def pytest_collection_finish() -> None:
     frozen instead (`gc.freeze`), because old versions of Hypothesis then fail.
     """
     gc.set_threshold(50_000, 10, 10)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_commit() -> Iterator[None]:
+    """Ask git once for the commit and the changes of this checkout, and not at the start of each run."""
+    from orthobench.system import environment
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "_here", functools.cache(environment._here))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -153,9 +164,9 @@ def small_data(data_folder: Path, _small_data: Path) -> Path:
     return shutil.copytree(_small_data, data_folder, dirs_exist_ok=True)
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """A headless Chromium that reaches no other host, for all tests of a module."""
+@pytest.fixture(scope="session")
+def _chromium(tmp_path_factory):
+    """A headless Chromium that reaches no other host; its start takes as long as several tests."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (program and driver):
         pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
@@ -183,6 +194,19 @@ def chromium(tmp_path_factory):
     opened = webdriver.Chrome(options=options, service=Service(driver))
     yield opened
     opened.quit()
+
+
+@pytest.fixture
+def chromium(_chromium):
+    """A Chromium as if it were new: an empty page, a desktop's size, light colours, empty logs."""
+    _chromium.get("about:blank")
+    _chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    _chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    _chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    _chromium.set_window_size(1200, 1600)
+    for kind in ("browser", "performance"):
+        _chromium.get_log(kind)
+    return _chromium
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.isolation import isolated
 from orthobench.model.build import build_model
-from orthobench.plugins import Catalog, Plugin
+from orthobench.plugins import Catalog, Plugin, layers
 from orthobench.plugins.layers import notebook_module
 from orthobench.spec.resolve import resolve, resolve_again
 from orthobench.system.location import Location
@@ -651,3 +651,13 @@ def test_constraint_without_a_known_weight_is_one_line(tiny, tmp_path, monkeypat
     with pytest.raises(UsageError, match="has no weight_hh to constrain"):
         ob.run("adding", "orthobench.nn:LRU", settings=tiny | {"constrain": "cayley"})
     assert not list(tmp_path.iterdir())
+
+
+def test_package_installed_after_the_first_question_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert "newly" not in layers.distributions_of_packages()
+    folder = tmp_path / "newly_installed-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: newly-installed\nVersion: 1\n")
+    (folder / "top_level.txt").write_text("newly\n")
+    assert layers.distributions_of_packages()["newly"] == ["newly-installed"]

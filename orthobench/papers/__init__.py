@@ -71,6 +71,8 @@ class Aggregation(PaperRecord):
     def upon(self, lower: Aggregation) -> Aggregation:
         """Return this record with its missing fields filled in from a lower one."""
         own = {name: value for name, value in self if value is not None}
+        if not own:  # as most records are
+            return lower
         return Aggregation(**{**dict(lower), **own})
 
     @property

@@ -24,8 +24,9 @@ import logging
 import symtable
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -206,7 +207,7 @@ def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
     if cls is None:
         spec = _spec(top)
         if spec is None:
-            near = difflib.get_close_matches(top, sorted({*packages_distributions(), *_here()}), n=2, cutoff=0.6)
+            near = difflib.get_close_matches(top, sorted({*distributions_of_packages(), *_here()}), n=2, cutoff=0.6)
             hint = f"did you mean {' or '.join(near)}?" if near else "install it, or go to the folder that contains it"
             raise UsageError(f"there is no package '{top}' here: {hint}")
         if _is_local(top, spec) and not _is_imported(top):
@@ -290,7 +291,7 @@ def _root_of(module: ModuleType, file: Path) -> Path:
 
 def _distribution(top: str, file: Path) -> Distribution | None:
     """Return the installed distribution to which a file belongs; None for a folder's own and for editable packages."""
-    for names in (lambda: (top,), lambda: packages_distributions().get(top, ())):
+    for names in (lambda: (top,), lambda: distributions_of_packages().get(top, ())):
         for name in names():
             with contextlib.suppress(PackageNotFoundError):
                 found = distribution(name)
@@ -298,6 +299,18 @@ def _distribution(top: str, file: Path) -> Distribution | None:
                 if found.read_text("RECORD") is not None and folder in file.absolute().parents:
                     return found
     return distribution("orthobench") if top == "orthobench" else None
+
+
+def distributions_of_packages() -> Mapping[str, Sequence[str]]:
+    """Return the distributions of each top-level package, as `packages_distributions` does."""
+    # By the times of the folders, because an installation changes them, and reading every package takes a second.
+    folders = [folder for each in sys.path if (folder := Path(each).absolute()).exists()]
+    return _distributions_in(tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders))
+
+
+@lru_cache(maxsize=1)
+def _distributions_in(folders: tuple[tuple[str, int], ...]) -> Mapping[str, Sequence[str]]:
+    return packages_distributions()
 
 
 def _shortest(cls: type, where: str) -> str:

@@ -224,7 +224,7 @@ def test_impossible_setting_is_refused(orthobench, tmp_path, arguments, message)
         ("scornn", (), "cpu"),
         ("lru", (), "cpu"),
         ("lstm", ("-s", "cell_to_output=true"), "auto"),
-        ("urnn", ("-s", "hidden_size=513", "-s", "epochs=1"), "auto"),
+        ("urnn", ("-s", "hidden_size=513", "-s", "epochs=1", "-s", "train_size=10", "-s", "test_size=10"), "auto"),
     ],
 )
 def test_backend_option_is_recorded(orthobench, tiny_options, model, settings, backend):

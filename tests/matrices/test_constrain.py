@@ -156,7 +156,7 @@ def test_autocast_does_not_reach_the_weight(constraint):
 
 
 @each_constraint
-@pytest.mark.parametrize("size", [0.3, 5.0])
+@pytest.mark.parametrize("size", [pytest.param(0.3, marks=pytest.mark.slow), 5.0])
 @pytest.mark.filterwarnings("ignore")
 def test_constrained_module_compiles_as_a_whole(constraint, size):
     """A large A needs several squarings of exp(A), whose number the compiled program cannot depend on."""

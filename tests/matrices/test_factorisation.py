@@ -53,7 +53,7 @@ def test_inverse_without_pivots_matches_elimination(n, dtype, scale, factorised)
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("n", [400, 401, 433, 520, 1030])
+@pytest.mark.parametrize("n", [400, 401, 433, 520, pytest.param(1030, marks=pytest.mark.slow)])
 def test_inverse_by_halves_matches_the_inverse(n, dtype, scale):
     a = skew_hermitian(n, scale, dtype)
     shifted = a + torch.eye(n, dtype=dtype)

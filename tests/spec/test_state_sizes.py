@@ -14,6 +14,7 @@ from orthobench.model import Signature
 from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
 from orthobench.spec import state_sizes as module
+from orthobench.spec.index import index, keep
 from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import resolve
 from orthobench.spec.state_sizes import compute, state_sizes
@@ -48,6 +49,7 @@ def test_sizes_are_those_of_the_equations():
 
 def test_process_without_torch_asks_another_one_and_keeps_the_answer(monkeypatch, tmp_path):
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
+    keep("index", index())  # so that the other process computes the sizes alone
     code = (
         "import json, sys\n"
         "from orthobench.spec.state_sizes import state_sizes\n"

@@ -15,9 +15,9 @@ from orthobench.errors import UsageError
     [
         ("scornn", {"learning_rate_decay": "0.5", "shuffle": "true", "probes": "heat_map"}),
         ("lstm", {"optimizer": "adam", "evaluate_every": "3"}),
-        ("rnn", {"optimizer": "sgd_momentum"}),
+        pytest.param("rnn", {"optimizer": "sgd_momentum"}, marks=pytest.mark.slow),
         ("urnn", {}),
-        ("full_urnn", {}),
+        pytest.param("full_urnn", {}, marks=pytest.mark.slow),
         ("gru", {"learning_rate": "0.3", "optimizer": "adagrad_tf1"}),
     ],
 )

@@ -98,6 +98,20 @@ def test_every_model_has_a_pt2_file_for_any_number_of_steps(database, tiny, tmp_
     torch.testing.assert_close(output, trained(inputs[:, None])[0])
 
 
+def test_failure_of_the_onnx_exporter_is_one_line(database, tiny, tmp_path, monkeypatch):
+    pytest.importorskip("onnxscript")
+    run = kept_run(database, tiny, "rnn")
+
+    def fail(*_, **__):
+        raise torch.onnx.OnnxExporterError("an operation\nhas no counterpart")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(UsageError, match=r"^RNN cannot be expressed in ONNX: write pt2 instead.*$"):
+        ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
+    assert list(tmp_path.glob("m*")) == []
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
     pytest.importorskip("onnxscript")
