@@ -83,37 +83,28 @@ def unpack(block: bytes) -> dict[str, list[float]]:
         ValueError: the block is damaged.
     """
     lengths, numbers, steps = open_block(block)
-    return _by_name(lengths, numbers + _running_sums(steps))
-
-
-def unpack_stream(stream: bytes) -> dict[str, list[float]]:
-    """Return the vectors of a stream without a plain part, as a block was before schema 0102.
-
-    Raises:
-        ValueError: the stream is damaged.
-    """
-    lengths, steps = _open_stream(stream)
-    return _by_name(lengths, _running_sums(steps))
-
-
-def _by_name(lengths: Mapping[str, int], numbers: bytes) -> dict[str, list[float]]:
-    values, ends = array("f", numbers).tolist(), list(accumulate(lengths.values(), initial=0))
+    values = array("f", numbers + _running_sums(steps)).tolist()
+    ends = list(accumulate(lengths.values(), initial=0))
     return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
 
 
 def open_block(block: bytes) -> tuple[dict[str, int], bytes, bytes]:
     """Return the lengths of a block's vectors by name, and the float32 numbers of the plain ones, which come first.
 
-    The last value has the steps between the bits of all other numbers.
+    The last value has the steps between the bits of all other numbers. A block of a schema before 0102 is a stream
+    alone.
 
     Raises:
         ValueError: the block is damaged.
     """
+    plain: dict[str, int] = {}
+    first = end = 0
     try:
-        head, newline, _ = block[:LONGEST_HEAD].partition(b"\n")
-        plain = _lengths(head, newline)
-        first = len(head) + len(newline)
-        end = first + WIDTH * sum(plain.values())
+        if block[:1] == b"{":
+            head, newline, _ = block[:LONGEST_HEAD].partition(b"\n")
+            plain = _lengths(head, newline)
+            first = len(head) + len(newline)
+            end = first + WIDTH * sum(plain.values())
         start, stream = block[:end], block[end:]
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"its vectors cannot be read: {error}") from error
@@ -123,7 +114,7 @@ def open_block(block: bytes) -> tuple[dict[str, int], bytes, bytes]:
     return plain | others, start[first:], steps
 
 
-def _open_stream(stream: bytes, plain: bytes = b"") -> tuple[dict[str, int], bytes]:
+def _open_stream(stream: bytes, plain: bytes) -> tuple[dict[str, int], bytes]:
     """Return the lengths of a stream's vectors by name, and the steps between the bits of all their float32 numbers.
 
     The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
