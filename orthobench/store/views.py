@@ -51,10 +51,10 @@ FROM metric JOIN run ON run.id = metric.run_id JOIN series ON series.id = metric
 """
 
 
-LINE: Final = "CAST(substr(trace.vectors, 1, instr(trace.vectors, x'0A')) AS TEXT)"
+LINE: Final = "CAST(substr(vectors, 1, instr(vectors, x'0A')) AS TEXT)"
 """The first line of a block, which has the length of each plain vector by name."""
 FIRST_BYTE: Final = (
-    "instr(trace.vectors, x'0A') + 1 "
+    "instr(vectors, x'0A') + 1 "
     f"+ {WIDTH} * CAST((SELECT total(value) FROM json_each({LINE}) WHERE id < vector.id) AS INTEGER)"
 )
 """The position of a plain vector in its block, from 1."""
@@ -65,7 +65,7 @@ BITS: Final = " + ".join(
 EXPONENT, FRACTION = "(bits.value >> 23 & 255)", "(bits.value & 0x7FFFFF)"
 # SQLite makes no float of bits, and often has no power function. The power of two is the product of five equal factors
 # and the rest, because a whole number has 64 bits. All products are exact in double precision.
-FACTOR: Final = f"((1 << max({EXPONENT}, 1) / 5) / {float(1 << 30)})"
+FACTOR: Final = f"((1 << {EXPONENT} / 5) / {float(1 << 30)})"
 VALUE: Final = (
     f"(1.0 - 2 * (bits.value >> 31)) * ({FRACTION} + ({EXPONENT} > 0) * 0x800000) "
     f"* {' * '.join([FACTOR] * 5)} * (1 << max({EXPONENT}, 1) % 5)"
@@ -82,7 +82,7 @@ SELECT
     AS kind
 FROM trace JOIN run ON run.id = trace.run_id, json_each({LINE}) AS vector, json_each((
     WITH RECURSIVE part(first, digits) AS (
-        SELECT 0, hex(substr(trace.vectors, {FIRST_BYTE}, {WIDTH} * vector.value))
+        SELECT 0, hex(substr(vectors, {FIRST_BYTE}, {WIDTH} * vector.value))
         UNION ALL
         SELECT first + {HALF} * side, substr(digits, 1 + {HALF} * side, {HALF} + length(digits) * side)
         FROM part, (SELECT 0 AS side UNION ALL SELECT 1) WHERE {HALF} > 0
