@@ -59,7 +59,8 @@ FIRST_BYTE: Final = (
 )
 """The position of a plain vector in its block, from 1."""
 BITS: Final = " + ".join(
-    f"(instr('0123456789ABCDEF', substr(digits, {digit + 1}, 1)) - 1 << {4 * (digit ^ 1)})" for digit in range(2 * WIDTH)
+    f"(instr('0123456789ABCDEF', substr(digits, {digit + 1}, 1)) - 1 << {4 * (digit ^ 1)})"
+    for digit in range(2 * WIDTH)
 )
 """The bits of a float32 number from the hexadecimal digits of its bytes, of which the lowest comes first."""
 EXPONENT, FRACTION = "(bits.value >> 23 & 255)", "(bits.value & 0x7FFFFF)"

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 from support.crash import Kill, call
 from support.records import run_record
 from support.schemas import MIGRATION, NEWER, OLDER, add_revision, write_older
 
 from orthobench.errors import StorageError
-from orthobench.store import MetricRow, open_store
+from orthobench.store import MetricRow, TraceRow, open_store
 from orthobench.store.backup import back_up
 from orthobench.store.damage import problems_of
 from orthobench.store.open import HEAD, MIGRATIONS, REVISIONS
@@ -81,6 +82,24 @@ VECTORS_OF_0101 = {
 """What the program of schema 0101 packed into this block."""
 
 
+def bits(vectors: dict[str, list[float]]) -> dict[str, bytes]:
+    return {name: array("f", values).tobytes() for name, values in vectors.items()}
+
+
+def test_blocks_of_schema_0101_are_packed_again_on_a_server(postgres):
+    with open_store(postgres, create=True) as store:
+        run = store.start(run_record(), {})
+        store.log(run.id, [], [TraceRow("a", 0, 1, [1.0])], {"iterations": 1})
+        with store.engine.begin() as connection:
+            connection.execute(text("UPDATE trace SET vectors = :block"), {"block": BLOCK_OF_0101})
+            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0101'"))
+    with open_store(postgres) as store:
+        assert bits({each.name: list(each.values) for each in store.traces([run.id])}) == bits(VECTORS_OF_0101)
+        with store.engine.begin() as connection:
+            (block,) = connection.execute(text("SELECT vectors FROM trace")).scalars()
+    assert bytes(block).startswith(b'{"gradient_norm/h":4,"gradient_norm/c":1}\n')
+
+
 def test_gradient_norms_of_schema_0101_become_plain(old):
     """Damaged blocks stay, so that a repair finds them."""
     run = look(old, "SELECT min(id) FROM run")[0][0]
@@ -95,9 +114,7 @@ def test_gradient_norms_of_schema_0101_become_plain(old):
     with open_store(old) as store:
         traces = {each.name: list(each.values) for each in store.traces([run])}
         damages = problems_of(store.engine)
-    assert {name: array("f", values).tobytes() for name, values in traces.items()} == {
-        name: array("f", values).tobytes() for name, values in VECTORS_OF_0101.items()
-    }
+    assert bits(traces) == bits(VECTORS_OF_0101)
     assert len(damages) == 2
     assert look(old, "SELECT vectors FROM trace WHERE iteration = 1") == [(BLOCK_OF_0101[:-1],)]
     norms = look(old, "SELECT state, step, value, kind FROM gradient_norms WHERE iteration = 0")
