@@ -7,6 +7,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -144,6 +145,7 @@ def _open_stream(stream: bytes, plain: bytes) -> tuple[dict[str, int], bytes]:
     return lengths, bytes(ordered)
 
 
+@lru_cache(maxsize=256)  # because the tests of most runs log the same vectors, and reports read all of their blocks
 def _lengths(head: bytes, newline: bytes) -> dict[str, int]:
     """Return the lengths of vectors by name, from a line of a block.
 
