@@ -17,7 +17,7 @@ from statistics import median_low
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from orthobench.analysis import test_lengths
 from orthobench.analysis.aggregates import chance_level, scaled
@@ -89,8 +89,9 @@ class Reading:
         """
         shares = self.chance + (1 - self.chance) * np.clip(self.scores, 0, 1)
         reads, tail = shares * self.counts, (1 - CONFIDENCE) / 2
-        low = np.nan_to_num(beta.ppf(tail, reads, self.counts - reads + 1), nan=0.0)
-        high = np.nan_to_num(beta.ppf(1 - tail, reads + 1, self.counts - reads), nan=1.0)
+        # Not `scipy.stats.beta.ppf`, which returns the same, because importing its module takes a third of a second.
+        low = np.nan_to_num(betaincinv(reads, self.counts - reads + 1, tail), nan=0.0)
+        high = np.nan_to_num(betaincinv(reads + 1, self.counts - reads, 1 - tail), nan=1.0)
         limit = self.chance + (1 - self.chance) * level
         return _before_first(self.lengths, low < limit), _before_first(self.lengths, high < limit)
 

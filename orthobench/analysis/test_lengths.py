@@ -70,7 +70,12 @@ def _length_curve(variant: VariantData, bin_size: int) -> Curve | None:
     columns = last_by_length(variant)
     if not columns:
         return None
-    table = pd.DataFrame(columns).sort_index()
+    lengths = next(iter(columns.values())).index
+    if all(column.index.equals(lengths) for column in columns.values()):  # as in most variants
+        # Not `DataFrame(columns)`, because aligning rows that have the same lengths takes most of the time of a curve.
+        table = pd.DataFrame(np.column_stack(list(columns.values())), index=lengths)
+    else:
+        table = pd.DataFrame(columns).sort_index()
     if bin_size > 1:
         bins = np.arange(len(table)) // bin_size
         table = table.groupby(bins).mean().set_index(table.index.to_series().groupby(bins).mean())

@@ -248,7 +248,7 @@ def query(
 ) -> None:
     """Print the answer to a query in SQL.
 
-    The views runs_flat and metrics_flat spare most joins, and traces_flat has the vectors, one entry a row. The
+    The views runs_flat, metrics_flat and gradient_norms spare most joins, and traces_flat has all vectors by entry. The
     documentation's page "Query the database" describes all tables, with examples. A query changes nothing.
     """
     from orthobench.cli import records

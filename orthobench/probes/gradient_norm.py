@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from orthobench.metric import GRADIENT_NORM
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.recurrence import GradientTrace
 from orthobench.sequences import valid_steps
@@ -37,7 +38,7 @@ class GradientNorm(Probe):
         for state, norms in trace.norms.items():
             steps = len(norms) if lengths is None else int(lengths.max())
             per_sample = norms.mean(-1) if lengths is None else _mean_of_valid(norms, lengths)
-            vectors[f"gradient_norm/{state}"] = trace.frobenius(state)[:steps].tolist()
+            vectors[f"{GRADIENT_NORM}/{state}"] = trace.frobenius(state)[:steps].tolist()
             vectors[f"gradient_norm_per_sample/{state}"] = per_sample[:steps].tolist()
         return ProbeResult(vectors=vectors)
 

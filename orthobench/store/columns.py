@@ -230,8 +230,9 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
 
 def _vectors(block: bytes) -> dict[str, NDArray[np.float32]]:
     """Return the vectors of a block by name, as `orthobench.store.tables.unpack` does."""
-    lengths, steps = open_block(block)
-    numbers = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32).view(np.float32)
+    lengths, plain, steps = open_block(block)
+    others = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32)
+    numbers = np.concatenate((np.frombuffer(plain, "<u4"), others)).view(np.float32)
     ends = accumulate(lengths.values(), initial=0)
     return {name: numbers[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
 

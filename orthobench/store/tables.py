@@ -7,6 +7,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
 
-from orthobench.metric import Metric
+from orthobench.metric import GRADIENT_NORM, Metric
 from orthobench.store.result import Status, is_timed, times_of_phases, wall_seconds
 from orthobench.system.location import Location
 from orthobench.system.strict_json import load_json
@@ -42,23 +43,34 @@ NAMES = (
 )
 """Frequent first lines. A block cannot be read with another dictionary, so a change needs a migration."""
 LONGEST_HEAD, MOST_NUMBERS = 1 << 16, 1 << 23
-"""The most bytes of a block's first line, and the most numbers of a block, so that no block unpacks to gigabytes."""
+"""The most bytes of a line of lengths, and the most numbers of a block, so that no block unpacks to gigabytes."""
+PLAIN = f"{GRADIENT_NORM}/"
+"""The first letters of the vectors that are not compressed, so that a view reads them (`orthobench.store.views`).
+
+Users want them in plain SQL; all vectors without compression would double the file.
+"""
 
 
 def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
-    """Round vectors to float32, and return the block that holds them.
+    """Round vectors to float32, and return the block that holds them, first those whose names begin with `PLAIN`.
 
     Raises:
         ValueError: they have too many numbers, or too long names.
     """
-    lengths = {name: len(values) for name, values in vectors.items()}
-    head = f"{json.dumps(lengths, separators=(',', ':'))}\n".encode()
-    if sum(lengths.values()) > MOST_NUMBERS or len(head) > LONGEST_HEAD:
+    plain = {name: values for name, values in vectors.items() if name.startswith(PLAIN)}
+    others = {name: values for name, values in vectors.items() if name not in plain}
+    lines = [
+        f"{json.dumps({name: len(values) for name, values in part.items()}, separators=(',', ':'))}\n".encode()
+        for part in (plain, others)
+    ]
+    if sum(map(len, vectors.values())) > MOST_NUMBERS or max(map(len, lines)) > LONGEST_HEAD:
         raise ValueError(f"the vectors of an evaluation have more than {MOST_NUMBERS} numbers, or too long names")
-    bits = array("i", array("f", chain.from_iterable(vectors.values())).tobytes())
+    numbers, other_numbers = (array("f", chain.from_iterable(part.values())).tobytes() for part in (plain, others))
+    start, bits = lines[0] + numbers, array("i", other_numbers)
     steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
-    content, stream = steps.tobytes(), zlib.compressobj(9, zdict=NAMES)
-    parts = [stream.compress(head)]
+    # The dictionary begins with the plain part, because the stream thereby has a checksum of it.
+    content, stream = steps.tobytes(), zlib.compressobj(9, zdict=start + NAMES)
+    parts = [start, stream.compress(lines[1])]
     for byte in reversed(range(WIDTH)):  # the numbers are little-endian
         parts.append(stream.flush(zlib.Z_BLOCK))  # because the bytes of each position have their own frequencies
         parts.append(stream.compress(content[byte::WIDTH]))
@@ -71,39 +83,80 @@ def unpack(block: bytes) -> dict[str, list[float]]:
     Raises:
         ValueError: the block is damaged.
     """
-    lengths, steps = open_block(block)
-    bits = array("f", _running_sums(steps))
-    values, ends = bits.tolist(), list(accumulate(lengths.values(), initial=0))
+    lengths, numbers, steps = open_block(block)
+    values = array("f", numbers + _running_sums(steps)).tolist()
+    ends = list(accumulate(lengths.values(), initial=0))
     return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
 
 
-def open_block(block: bytes) -> tuple[dict[str, int], bytes]:
-    """Return the lengths of a block's vectors by name, and the steps between the bits of all their float32 numbers.
+def open_block(block: bytes) -> tuple[dict[str, int], bytes, bytes]:
+    """Return the lengths of a block's vectors by name, and the float32 numbers of the plain ones, which come first.
 
-    The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
-    number of them.
+    The last value has the steps between the bits of all other numbers. A block of a schema before 0102 is a stream
+    alone.
 
     Raises:
         ValueError: the block is damaged.
     """
+    plain: dict[str, int] = {}
+    first = end = 0
     try:
-        stream = zlib.decompressobj(zdict=NAMES)
-        head, newline, content = stream.decompress(block, LONGEST_HEAD).partition(b"\n")
-        lengths: dict[str, int] = load_json(head)
+        if block[:1] == b"{":
+            head, newline, _ = block[:LONGEST_HEAD].partition(b"\n")
+            plain = _lengths(head, newline)
+            first = len(head) + len(newline)
+            end = first + WIDTH * sum(plain.values())
+        start, stream = block[:end], block[end:]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"its vectors cannot be read: {error}") from error
+    others, steps = _open_stream(stream, start)
+    if plain.keys() & others.keys():
+        raise ValueError("its vectors have the same name twice")
+    return plain | others, start[first:], steps
+
+
+def _open_stream(stream: bytes, plain: bytes) -> tuple[dict[str, int], bytes]:
+    """Return the lengths of a stream's vectors by name, and the steps between the bits of all their float32 numbers.
+
+    The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
+    number of them.
+
+    Args:
+        plain: the part of the block before the stream.
+
+    Raises:
+        ValueError: the stream or the plain part is damaged.
+    """
+    try:
+        decompressed = zlib.decompressobj(zdict=plain + NAMES)
+        head, newline, content = decompressed.decompress(stream, LONGEST_HEAD).partition(b"\n")
+        lengths = _lengths(head, newline)
         count = sum(lengths.values())
-        if not newline or min(lengths.values(), default=0) < 0 or not 0 <= count <= MOST_NUMBERS:
-            raise ValueError(f"it is said to have {count} numbers")
         if len(content) <= WIDTH * count:
-            content += stream.decompress(stream.unconsumed_tail, WIDTH * count - len(content) + 1)
+            content += decompressed.decompress(decompressed.unconsumed_tail, WIDTH * count - len(content) + 1)
     except (zlib.error, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"its vectors cannot be read: {error}") from error
-    if not stream.eof or stream.unused_data or len(content) != WIDTH * count:
+    if not decompressed.eof or decompressed.unused_data or len(content) != WIDTH * count:
         raise ValueError("its vectors are cut off or have other bytes at their end")
     ordered = bytearray(len(content))
     for byte in range(WIDTH):
         start = (WIDTH - 1 - byte) * count
         ordered[byte::WIDTH] = content[start : start + count]
     return lengths, bytes(ordered)
+
+
+@lru_cache(maxsize=256)  # because the tests of most runs log the same vectors, and reports read all of their blocks
+def _lengths(head: bytes, newline: bytes) -> dict[str, int]:
+    """Return the lengths of vectors by name, from a line of a block.
+
+    Raises:
+        ValueError, TypeError, AttributeError: the line is damaged.
+    """
+    lengths: dict[str, int] = load_json(head)
+    count = sum(lengths.values())
+    if not newline or min(lengths.values(), default=0) < 0 or not 0 <= count <= MOST_NUMBERS:
+        raise ValueError(f"it is said to have {count} numbers")
+    return lengths
 
 
 def _running_sums(steps: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Views for people who read a database in SQL: a row per run and a row per metric value, with names, not numbers.
+"""Views for people who read a database in SQL: a row per run, metric value and gradient norm, with names, not numbers.
 
 `create_views` is part of the schema: a change here needs a migration that calls it again.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import Connection
+
+from orthobench.store.tables import PLAIN, WIDTH
 
 # The settings of a run are one object here, because whoever writes a query should not have to know which part of the
 # spec holds one. Settings that are null are left out, because SQLite's `json_patch` cannot keep them.
@@ -49,10 +51,54 @@ FROM metric JOIN run ON run.id = metric.run_id JOIN series ON series.id = metric
 """
 
 
+LINE: Final = "CAST(substr(vectors, 1, instr(vectors, x'0A')) AS TEXT)"
+"""The first line of a block, which has the length of each plain vector by name."""
+FIRST_BYTE: Final = (
+    "instr(vectors, x'0A') + 1 "
+    f"+ {WIDTH} * CAST((SELECT total(value) FROM json_each({LINE}) WHERE id < vector.id) AS INTEGER)"
+)
+"""The position of a plain vector in its block, from 1."""
+BITS: Final = " + ".join(
+    f"(instr('0123456789ABCDEF', substr(digits, {digit + 1}, 1)) - 1 << {4 * (digit ^ 1)})"
+    for digit in range(2 * WIDTH)
+)
+"""The bits of a float32 number from the hexadecimal digits of its bytes, of which the lowest comes first."""
+EXPONENT, FRACTION = "(bits.value >> 23 & 255)", "(bits.value & 0x7FFFFF)"
+# SQLite makes no float of bits, and often has no power function. The power of two is the product of five equal factors
+# and the rest, because a whole number has 64 bits. All products are exact in double precision.
+FACTOR: Final = f"((1 << {EXPONENT} / 5) / {float(1 << 30)})"
+VALUE: Final = (
+    f"(1.0 - 2 * (bits.value >> 31)) * ({FRACTION} + ({EXPONENT} > 0) * 0x800000) "
+    f"* {' * '.join([FACTOR] * 5)} * (1 << max({EXPONENT}, 1) % 5)"
+)
+HALF: Final = f"(length(digits) / {4 * WIDTH} * {2 * WIDTH})"
+# A vector's digits are halved until each part is a number. Every part is shorter than the one before, so that this ends
+# in a damaged block as well. Reading the numbers one by one from the block would read a long block as many times.
+GRADIENT_NORMS: Final = f"""
+SELECT
+    run.key AS run, run.task, run.model, run.seed, trace.epoch, trace.iteration,
+    substr(vector.key, {len(PLAIN) + 1}) AS state, bits.key AS step,
+    CASE WHEN {EXPONENT} < 255 THEN {VALUE} END AS value,
+    CASE WHEN {EXPONENT} < 255 THEN NULL WHEN {FRACTION} > 0 THEN 'nan' WHEN bits.value >> 31 THEN '-inf' ELSE 'inf' END
+    AS kind
+FROM trace JOIN run ON run.id = trace.run_id, json_each({LINE}) AS vector, json_each((
+    WITH RECURSIVE part(first, digits) AS (
+        SELECT 0, hex(substr(vectors, {FIRST_BYTE}, {WIDTH} * vector.value))
+        UNION ALL
+        SELECT first + {HALF} * side, substr(digits, 1 + {HALF} * side, {HALF} + length(digits) * side)
+        FROM part, (SELECT 0 AS side UNION ALL SELECT 1) WHERE {HALF} > 0
+    )
+    SELECT json_group_array({BITS})
+    FROM (SELECT digits FROM part WHERE length(digits) = {2 * WIDTH} ORDER BY first)
+)) AS bits
+"""
+
+
 def definitions(dialect: str) -> dict[str, str]:
-    """Return the queries of the views by name, for SQLite or PostgreSQL."""
+    """Return the queries of the views by name, for SQLite or PostgreSQL; only SQLite has the view of gradient norms."""
     columns = SQLITE if dialect == "sqlite" else POSTGRESQL
-    return {"runs_flat": RUNS_FLAT.format(**columns), "metrics_flat": METRICS_FLAT}
+    views = {"runs_flat": RUNS_FLAT.format(**columns), "metrics_flat": METRICS_FLAT}
+    return views | {"gradient_norms": GRADIENT_NORMS} if dialect == "sqlite" else views
 
 
 def create_views(connection: Connection) -> None:

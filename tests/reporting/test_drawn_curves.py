@@ -20,7 +20,7 @@ from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.names import name_of
-from orthobench.reporting.page.packed_figures import figure_json, numbers_of, packed_figures
+from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
 
@@ -92,7 +92,7 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
         if model and "lines" in trace["mode"]:
             is_edge = trace["line"]["width"] == 0
             name = ("lowest seed" if trace.get("fill") else "highest seed") if is_edge else "median"
-            result[model, name] = numbers_of(trace["x"]), numbers_of(trace["y"])
+            result[model, name] = np.array(trace["x"], dtype=float), np.array(trace["y"], dtype=float)
     return result
 
 

@@ -665,6 +665,24 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
     assert of_rows(browser, "#solves", "model") == original
 
 
+def test_long_heading_of_the_matrix_keeps_to_its_column(browser, page):
+    """The settings of a task may take five lines. The heading of the next column must not be printed over them."""
+    open_page(browser, page)
+    heading = browser.find_element("css selector", "#solves thead th[data-column='0'] span")
+    label = heading.text
+    fill = "arguments[0].textContent = arguments[1]; arguments[0].closest('div').style.width = arguments[2]"
+    browser.execute_script(fill, heading, "copying, T = 2000, layout of scoRNN, 20,000 sequences", "12rem")
+    left, first, last, right = browser.execute_script(
+        "const [outer, inner] = [arguments[0].closest('th'), arguments[0]].map((each) => each.getBoundingClientRect());"
+        "return [outer.left, inner.left, inner.right, outer.right]",
+        heading,
+    )
+    browser.execute_script(fill, heading, label, "")
+    assert last - first > 50  # several lines of 17 pixels
+    assert left <= first + 1
+    assert last <= right + 1
+
+
 @pytest.mark.slow
 def test_model_has_a_page_of_its_tasks(browser, page):
     open_page(browser, page, "#model-lstm")

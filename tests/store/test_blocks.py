@@ -28,6 +28,7 @@ def bits(values) -> bytes:
         {"a": [], "b": [0.1, -0.1, 0.0, -0.0], "c": []},
         {"gradient_norm/h": [math.nan, math.inf, -math.inf, SMALLEST, -SMALLEST, LARGEST, -LARGEST]},
         {"ä/ \n": [1.0, 2.0, 3.0], "b": [1e-3 * step for step in range(2001)]},
+        {"gradient_norm/h": [0.5], "gradient_norm/ä \n": [], "gradient_norm/c": [2.0, 3.0], "a": [0.25], "b": [4.0]},
     ],
 )
 def test_vectors_round_trip(vectors):
@@ -46,12 +47,21 @@ def test_any_float32_round_trips():
 
 def test_smooth_vector_takes_less_than_three_quarters():
     values = [math.exp(-step / 100) for step in range(1000)]
-    assert len(pack({"gradient_norm/h": values})) < 4 * 1000 * 0.75
+    assert len(pack({"gradient_norm_per_sample/h": values})) < 4 * 1000 * 0.75
 
 
-def test_damage_is_detected():
+def test_gradient_norms_come_first_as_they_are():
+    block = pack(
+        {"a": [1.0], "gradient_norm/h": [0.5, 3.0], "gradient_norm_per_sample/h": [2.0], "gradient_norm/c": []}
+    )
+    assert block.startswith(b'{"gradient_norm/h":2,"gradient_norm/c":0}\n' + struct.pack("<2f", 0.5, 3.0))
+    assert list(unpack(block)) == ["gradient_norm/h", "gradient_norm/c", "a", "gradient_norm_per_sample/h"]
+
+
+@pytest.mark.parametrize("name", ["a", "gradient_norm/h"])
+def test_damage_is_detected(name):
     """A changed byte is, but for the bits that fill the last byte before the checksum; so is a cut."""
-    vectors = {"a": [0.5, 0.25, 3.0], "b": [1.0]}
+    vectors = {name: [0.5, 0.25, 3.0], "b": [1.0]}
     block = pack(vectors)
     unnoticed = 0
     for position in range(len(block)):
@@ -72,6 +82,12 @@ def compressed(head: bytes, zeros: int) -> bytes:
     return stream.compress(head + bytes(zeros)) + stream.flush()
 
 
+def twice(start: bytes) -> bytes:
+    """Return a block whose plain part is also its stream."""
+    stream = zlib.compressobj(9, zdict=start + NAMES)
+    return start + stream.compress(start) + stream.flush()
+
+
 @pytest.mark.parametrize(
     "block",
     [
@@ -82,8 +98,27 @@ def compressed(head: bytes, zeros: int) -> bytes:
         compressed(b'{"a":1e9}\n', 1 << 26),
         compressed(b'{"a":NaN}\n', 1 << 26),
         compressed(b'{"a":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n", 8),
+        b'{"a":%d}\n' % (MOST_NUMBERS + 1) + bytes(1 << 26),
+        b'{"a":9,"b":-7}\n' + bytes(8),
+        b'{"a":1.5}\n' + bytes(8),
+        b'{"a":NaN}\n' + bytes(8),
+        b'{"a":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n" + bytes(8),
+        b"{" + bytes(1 << 26),
+        twice(b'{"a":1}\n' + bytes(4)),
     ],
-    ids=["more than it says", "no first line", "too many", "fewer than none", "no whole number", "no number", "nested"],
+    ids=[
+        *(
+            "more than it says",
+            "no first line",
+            "too many",
+            "fewer than none",
+            "no whole number",
+            "no number",
+            "nested",
+        ),
+        *("too many plain", "fewer plain than none", "no whole number of plain", "no number of plain", "nested plain"),
+        *("no plain line", "one name twice"),
+    ],
 )
 def test_a_block_unpacks_to_what_its_first_line_says_and_no_further(block):
     tracemalloc.start()
@@ -97,7 +132,9 @@ def test_a_block_unpacks_to_what_its_first_line_says_and_no_further(block):
 
 
 def test_what_cannot_be_read_back_is_not_packed():
-    for vectors in ({"a": [0.0] * (MOST_NUMBERS // 2), "b": [0.0] * (MOST_NUMBERS // 2 + 1)}, {"a" * LONGEST_HEAD: []}):
+    half = [0.0] * (MOST_NUMBERS // 2)
+    long = "a" * LONGEST_HEAD
+    for vectors in ({"a": half, "gradient_norm/h": [*half, 0.0]}, {long: []}, {f"gradient_norm/{long}": []}):
         with pytest.raises(ValueError, match="numbers, or too long names"):
             pack(vectors)
     assert unpack(pack({"a" * (LONGEST_HEAD - 7): [1.0]}))["a" * (LONGEST_HEAD - 7)] == [1.0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import sqlite3
 import threading
+from array import array
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -13,13 +15,15 @@ from pathlib import Path
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 from support.crash import Kill, call
 from support.records import run_record
 from support.schemas import MIGRATION, NEWER, OLDER, add_revision, write_older
 
 from orthobench.errors import StorageError
-from orthobench.store import MetricRow, open_store
+from orthobench.store import MetricRow, TraceRow, open_store
 from orthobench.store.backup import back_up
+from orthobench.store.damage import problems_of
 from orthobench.store.open import HEAD, MIGRATIONS, REVISIONS
 from orthobench.store.tables import VERSION_TABLE
 
@@ -63,6 +67,62 @@ def test_older_schema_is_upgraded_with_all_its_rows(old, tmp_path, monkeypatch):
     assert look(old, f"SELECT * FROM {VERSION_TABLE}") == [(NEWER,)]
     assert look(old, "PRAGMA integrity_check") == [("ok",)]
     assert dump(tmp_path / f"results.db.backup-{OLDER}") == before
+
+
+BLOCK_OF_0101 = bytes.fromhex(
+    "78f9b79b7298c26e3336d34cf01b668225c40c6bb900b2ffcf68cfd060ef70e02f33400c0d0e071c1cec0f38f40803c40006ff1918ce1803"
+    "0666310299678d019d2c2e1b"
+)
+VECTORS_OF_0101 = {
+    "by_length/accuracy": [0.5, 0.25],
+    "gradient_norm/h": [1.5, math.inf, math.nan, 2.0**-149],
+    "gradient_norm_per_sample/h": [0.75, -0.0, 3.0, 0.1],
+    "gradient_norm/c": [7.0],
+}
+"""What the program of schema 0101 packed into this block."""
+
+
+def bits(vectors: dict[str, list[float]]) -> dict[str, bytes]:
+    return {name: array("f", values).tobytes() for name, values in vectors.items()}
+
+
+def test_blocks_of_schema_0101_are_packed_again_on_a_server(postgres):
+    with open_store(postgres, create=True) as store:
+        run = store.start(run_record(), {})
+        store.log(run.id, [], [TraceRow("a", 0, 1, [1.0])], {"iterations": 1})
+        with store.engine.begin() as connection:
+            connection.execute(text("UPDATE trace SET vectors = :block"), {"block": BLOCK_OF_0101})
+            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0101'"))
+    with open_store(postgres) as store:
+        assert bits({each.name: list(each.values) for each in store.traces([run.id])}) == bits(VECTORS_OF_0101)
+        with store.engine.begin() as connection:
+            (block,) = connection.execute(text("SELECT vectors FROM trace")).scalars()
+    assert bytes(block).startswith(b'{"gradient_norm/h":4,"gradient_norm/c":1}\n')
+
+
+def test_gradient_norms_of_schema_0101_become_plain(old):
+    """Damaged blocks stay, so that a repair finds them."""
+    run = look(old, "SELECT min(id) FROM run")[0][0]
+    vectors = [BLOCK_OF_0101, BLOCK_OF_0101[:-1], BLOCK_OF_0101]
+    with closing(sqlite3.connect(old)) as connection, connection:
+        connection.executescript(
+            f"DELETE FROM trace; DROP VIEW gradient_norms; UPDATE {VERSION_TABLE} SET version_num = '0101'"
+        )
+        rows = [(run, 0, iteration, block) for iteration, block in enumerate(vectors)]
+        connection.executemany("INSERT INTO trace (run_id, epoch, iteration, vectors) VALUES (?, ?, ?, ?)", rows)
+        connection.execute("UPDATE trace SET vectors = CAST(x'ff' AS TEXT) WHERE iteration = 2")
+    with open_store(old) as store:
+        traces = {each.name: list(each.values) for each in store.traces([run])}
+        damages = problems_of(store.engine)
+    assert bits(traces) == bits(VECTORS_OF_0101)
+    assert len(damages) == 2
+    assert look(old, "SELECT vectors FROM trace WHERE iteration = 1") == [(BLOCK_OF_0101[:-1],)]
+    norms = look(old, "SELECT state, step, value, kind FROM gradient_norms WHERE iteration = 0")
+    assert norms == [
+        *(("h", 0, 1.5, None), ("h", 1, None, "inf"), ("h", 2, None, "nan"), ("h", 3, 2.0**-149, None)),
+        ("c", 0, 7.0, None),
+    ]
+    assert look(old.with_name("results.db.backup-0101"), "SELECT vectors FROM trace LIMIT 1") == [(BLOCK_OF_0101,)]
 
 
 @pytest.mark.parametrize("seed", range(2))

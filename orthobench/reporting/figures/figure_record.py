@@ -28,6 +28,11 @@ class Figure:
         # A deep copy, because changes below merge into nested records.
         self.layout: FigureRecord = deepcopy(dict(layout))
 
+    @property
+    def models(self) -> list[str]:
+        """The models that the figure's traces belong to, in the order of the traces."""
+        return [*dict.fromkeys(trace["meta"]["model"] for trace in self.data if "model" in trace.get("meta", {}))]
+
     def add_scatter(self, **properties: Any) -> None:
         """Add a trace of points or lines; properties that are None are left out."""
         self._add("scatter", properties)

@@ -114,6 +114,7 @@ class Styles:
     def _assigned(self, condition: Condition) -> dict[tuple[str, int], Style]:
         """Return the style of each line by the variant's label and the part; a single model uses all colours."""
         styles: dict[tuple[str, int], Style] = {}
+        taken = _Taken()
         models = [*dict.fromkeys(variant.run.model for variant in condition.variants)]
         colors = self._colors(models)
         first: set[str] = set()
@@ -121,7 +122,7 @@ class Styles:
             if (model := variant.run.model) not in first:
                 first.add(model)
                 own = replace(self.of_model(model), color=colors[model])
-                styles[variant.label, 0] = _next(own, styles.values()) if own in styles.values() else own
+                styles[variant.label, 0] = taken.add(taken.next(own) if own in taken.styles else own)
         for part in range(PARTS):
             for variant in condition.variants:
                 if (variant.label, part) not in styles:
@@ -129,7 +130,7 @@ class Styles:
                     if len(models) == 1:
                         turn = len(styles)
                         own = replace(own, color=PALETTE[(own.number + turn) % 12] if turn < len(PALETTE) else GREY)
-                    styles[variant.label, part] = _next(own, styles.values())
+                    styles[variant.label, part] = taken.add(taken.next(own))
         return styles
 
     def _colors(self, models: Sequence[str]) -> dict[str, str]:
@@ -214,19 +215,30 @@ def _all_styles() -> tuple[Style, ...]:
     )
 
 
-def _next(own: Style, taken: Iterable[Style]) -> Style:
-    """Return a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
-    taken = set(taken)
-    looks = {(style.dash, style.symbol) for style in taken}
-    for look in _looks(own.dash, own.symbol):
-        if look not in looks:
-            return Style(own.color, *look)
-    for turn in range(len(PALETTE)):
-        color = PALETTE[(own.number + turn) % len(PALETTE)]
+class _Taken:
+    """The styles of a figure's lines so far, and their pairs of dash and symbol."""
+
+    def __init__(self) -> None:
+        self.styles: set[Style] = set()
+        self._looks: set[tuple[str, str]] = set()
+
+    def add(self, style: Style) -> Style:
+        """Take a style, and return it."""
+        self.styles.add(style)
+        self._looks.add((style.dash, style.symbol))
+        return style
+
+    def next(self, own: Style) -> Style:
+        """Return a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
         for look in _looks(own.dash, own.symbol):
-            if (style := Style(color, *look)) not in taken:
-                return style
-    return own
+            if look not in self._looks:
+                return Style(own.color, *look)
+        for turn in range(len(PALETTE)):
+            color = PALETTE[(own.number + turn) % len(PALETTE)]
+            for look in _looks(own.dash, own.symbol):
+                if (style := Style(color, *look)) not in self.styles:
+                    return style
+        return own
 
 
 @cache

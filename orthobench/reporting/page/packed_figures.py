@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,15 @@ POWERS = 10.0 ** np.arange(23)
 
 def figure_json(figure: Figure) -> dict[str, Any]:
     """Return a figure as Plotly's JSON, with all points of its curves because the page also exports them."""
-    lines = {number: trace for number, trace in enumerate(figure.data) if is_line(trace)}
-    others = [{**trace, "x": [], "y": []} if number in lines else trace for number, trace in enumerate(figure.data)]
+    lines = [number for number, trace in enumerate(figure.data) if is_line(trace)]
+    others = [{**trace, "x": [], "y": []} if is_line(trace) else trace for trace in figure.data]
     result: dict[str, Any] = _plain({"data": others, "layout": figure.layout})
-    for number, trace in lines.items():
-        x, y = (np.asarray(trace[axis], dtype=float) for axis in ("x", "y"))
-        result["data"][number] |= {"x": digits(x, PLACE_DIGITS), "y": digits(y, DIGITS)}
+    for axis, count in ("x", PLACE_DIGITS), ("y", DIGITS):
+        values = [np.asarray(figure.data[number][axis], dtype=float) for number in lines]
+        rounded = digits(np.concatenate([[], *values]), count)  # of all lines at once, because most are short
+        ends = accumulate(map(len, values), initial=0)
+        for number, (start, end) in zip(lines, pairwise(ends), strict=True):
+            result["data"][number][axis] = rounded[start:end]
     return result
 
 
@@ -51,7 +55,7 @@ def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> byt
         nonlocal count
         if not is_line(trace):
             return trace
-        y = numbers_of(trace["y"])
+        y = np.array(trace["y"], dtype=float)  # NaN for None
         sizes = np.abs(y[np.isfinite(y) & (y != 0)])
         result = {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))}
         if len(y) == len(trace["x"]) and ((sizes > SINGLE.tiny) & (sizes < SINGLE.max / 2)).all():
@@ -132,25 +136,14 @@ def _plain(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: part if type(part) is str else _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
         return packed_array(value)
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(part) for part in value]
+        return [part if type(part) is str else _plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def numbers_of(values: Any) -> npt.NDArray[np.float64]:
-    """Return the numbers of a list or of a packed array, with NaN for missing ones; for names, their positions."""
-    if isinstance(values, Mapping):
-        dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
-        array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
-        return array.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else array
-    if any(isinstance(value, str) for value in values or []):
-        return np.arange(float(len(values)))  # names of categories
-    return np.array([np.nan if value is None else value for value in values or []], dtype=float)
 
 
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:

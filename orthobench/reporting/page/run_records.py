@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.test_lengths import trained_range
 from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, notation
-from orthobench.reporting.figures.decimate import WHOLE, Indices, thinned_curves
+from orthobench.reporting.figures.decimate import WHOLE, thinned_curves
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.names import full_title
 from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, packed_array
@@ -210,20 +210,18 @@ class Axes:
 
 def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:
     """Return a curve for every metric with more than one value, by the run's id."""
-    curves: dict[int, list[dict[str, Any]]] = {}
+    curves = Curves()
     for split, name in sorted(variant.metrics, key=lambda series: (SPLITS.find(series[0]), series)):
-        logged = variant.metrics[split, name]
+        logged, title = variant.metrics[split, name], f"{split} {notation(name)}"
         counts = np.diff(logged.bounds).tolist()
-        drawn = _thinned(logged.iteration, logged.value, logged.bounds, axes, limit, EXPORTED)
-        for run, count, curve in zip(logged.runs.tolist(), counts, drawn, strict=True):
-            if count > 1:
-                curves.setdefault(run, []).append({"name": f"{split} {notation(name)}", **curve})
-    return curves
+        curves.names += [title if count > 1 else None for count in counts]
+        curves.add(logged.runs.tolist(), logged.iteration, logged.value, counts)
+    return curves.drawn(axes, limit, EXPORTED)
 
 
 def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:
     """Return the first and the last logged value of every vector, by the run's id."""
-    traces: dict[int, list[dict[str, Any]]] = {}
+    curves = Curves()
     axis = variant.traces.get(LENGTHS)
     lengths = {} if axis is None else dict(zip(zip(axis.run, axis.iteration, strict=True), axis.values, strict=True))
     for name, logged in variant.traces.items():
@@ -231,29 +229,51 @@ def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
             continue
         is_new = np.append(True, logged.run[1:] != logged.run[:-1])
         chosen = logged.at(is_new | np.append(is_new[1:], True))  # the first and the last row of each run
-        bounds = np.concatenate(([0], np.cumsum([len(values) for values in chosen.values])))
+        counts = [len(values) for values in chosen.values]
         if name.startswith(f"{BY_LENGTH}/"):
-            x = np.concatenate([lengths[place] for place in zip(chosen.run, chosen.iteration, strict=True)])
+            x = [lengths[place] for place in zip(chosen.run, chosen.iteration, strict=True)]
         else:
-            x = np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds)) + 1
-        values = np.concatenate(chosen.numbers())
-        for run, epoch, trace in zip(
-            chosen.run.tolist(), chosen.epoch.tolist(), _thinned(x, values, bounds, axes, limit), strict=True
-        ):
-            traces.setdefault(run, []).append({"name": f"{name}, epoch {epoch}", **trace})
-    return traces
+            x = [np.arange(1, count + 1) for count in counts]
+        curves.names += [f"{name}, epoch {epoch}" for epoch in chosen.epoch.tolist()]
+        curves.add(chosen.run.tolist(), np.concatenate(x), np.concatenate(chosen.numbers()), counts)
+    return curves.drawn(axes, limit)
 
 
-def _thinned(
-    x: NDArray[Any], y: NDArray[np.float64], bounds: Indices, axes: Axes, limit: int, whole: int = 0
-) -> Iterator[dict[str, Any]]:
-    """Yield the points of each of many curves, and their number if some are left out (`of`).
+class Curves:
+    """The curves of a variant's runs, which are thinned and coded at once, because most of them are short.
 
-    Args:
-        whole: a curve of up to this number of points keeps all.
+    Attributes:
+        names: the title of each curve, or None if it is not drawn.
     """
-    points, ends = thinned_curves(y, bounds, limit, whole)
-    places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
-    for count, (start, end) in zip(np.diff(bounds).tolist(), pairwise(ends.tolist()), strict=True):
-        missing = {"of": count} if end - start < count else {}
-        yield {"x": axes.number(places[start:end]), "y": first + start, **missing}
+
+    def __init__(self) -> None:
+        self.names: list[str | None] = []
+        self._runs: list[int] = []
+        self._counts: list[int] = []
+        self._x: list[NDArray[Any]] = [np.zeros(0)]
+        self._y: list[NDArray[np.float64]] = [np.zeros(0)]
+
+    def add(self, runs: Sequence[int], x: NDArray[Any], y: NDArray[np.float64], counts: Sequence[int]) -> None:
+        """Add a curve of `counts` points for each of these runs, one after the other."""
+        self._runs += runs
+        self._counts += counts
+        self._x.append(x)
+        self._y.append(y)
+
+    def drawn(self, axes: Axes, limit: int, whole: int = 0) -> dict[int, list[dict[str, Any]]]:
+        """Return the points of the curves by the run's id, with a curve's number of points if some are left out (`of`).
+
+        Args:
+            whole: a curve of up to this number of points keeps all.
+        """
+        x, y = np.concatenate(self._x), np.concatenate(self._y)
+        points, ends = thinned_curves(y, np.concatenate(([0], np.cumsum(self._counts, dtype=np.intp))), limit, whole)
+        places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
+        curves: dict[int, list[dict[str, Any]]] = {}
+        for name, run, count, (start, end) in zip(
+            self.names, self._runs, self._counts, pairwise(ends.tolist()), strict=True
+        ):
+            if name is not None:
+                curve = {"name": name, "x": axes.number(places[start:end]), "y": first + start}
+                curves.setdefault(run, []).append(curve | ({"of": count} if end - start < count else {}))
+        return curves
