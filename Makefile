@@ -62,7 +62,8 @@ quick: kernels
 
 # A folder in memory for what tests write, where it has four gigabytes: databases on a disk take a seventh more time to
 # test. Bytecode is kept, because each worker would otherwise rewrite the assertions of all files again.
-IN_MEMORY := $(shell test -w /dev/shm && test "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4000000 && echo TMPDIR=/dev/shm)
+SPACE = df -Pk /dev/shm | awk 'END {print $$4}'
+IN_MEMORY = $(if $(TMPDIR),,$(shell test -w /dev/shm && test "$$($(SPACE))" -gt 4000000 && echo TMPDIR=/dev/shm))
 
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips.
 test: kernels

@@ -9,6 +9,7 @@ import sys
 import pytest
 from support.pages import add_run
 
+from orthobench.spec.index import index, keep
 from orthobench.store import open_store
 
 UNWANTED = {"torch", "plotly", "alembic", "matplotlib", "optuna"}
@@ -21,6 +22,9 @@ def folder(tmp_path_factory):
         for seed in range(2):
             add_run(store, "lstm", seed)
             add_run(store, "rnn", seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        keep("index", index())  # tests/spec/test_index.py has a process without it
     return folder
 
 
