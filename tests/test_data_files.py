@@ -16,6 +16,7 @@ import torch
 import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
+from orthobench.plugins import reads as reads_module
 from orthobench.plugins.layers import find_layer
 from orthobench.plugins.reads import Reads
 from orthobench.plugins.sources import Sources
@@ -316,6 +317,11 @@ def test_ways_to_open_a_file_are_heard(how, tmp_path):
     assert list(reads.files) == [path]
 
 
+@pytest.mark.parametrize("folder", ["/dev/shm", "/run/user/1000", "/tmp", "/mnt/data"])
+def test_files_in_memory_and_on_other_disks_are_the_users(folder):
+    assert not reads_module._belongs_to_programs(Path(folder, "d.npy"))
+
+
 def test_other_files_are_not_heard(tmp_path):
     """Imports, the text of the code, the system, files that the code has written, and other threads do not count."""
     code = (
@@ -323,6 +329,7 @@ def test_other_files_are_not_heard(tmp_path):
         "    import colorsys, inspect, tempfile\n"
         "    inspect.getsource(reads)\n"
         "    open('/proc/self/stat').close()\n"
+        "    open('/dev/null').close()\n"
         "    with tempfile.NamedTemporaryFile(delete=False) as file:\n"
         "        file.write(b'1')\n"
         "    open(file.name).close()\n"

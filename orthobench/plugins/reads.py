@@ -30,7 +30,6 @@ _HERE = str(Path(__file__).parents[1]) + os.sep
 _SYSTEM = (
     "/proc/",
     "/sys/",
-    "/dev/",
     "/etc/",
     "/lib/",
     "/lib64/",
