@@ -60,14 +60,10 @@ readme: $(INSTALLED)
 quick: kernels
 	$(BIN)/python -m checks.quick
 
-# A folder in memory for what tests write, where it has four gigabytes: databases on a disk take a seventh more time to
-# test. Bytecode is kept, because each worker would otherwise rewrite the assertions of all files again.
-SPACE = df -Pk /dev/shm | awk 'END {print $$4}'
-IN_MEMORY = $(if $(TMPDIR),,$(shell test -w /dev/shm && test "$$($(SPACE))" -gt 4000000 && echo TMPDIR=/dev/shm))
-
-# OPTIONS are pytest's, for example OPTIONS=--strict-skips.
+# OPTIONS are pytest's, for example OPTIONS=--strict-skips. Bytecode is kept, because each worker would otherwise rewrite
+# the assertions of all files again.
 test: kernels
-	$(IN_MEMORY) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --ignore=$(REPOSITORY) $(OPTIONS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --ignore=$(REPOSITORY) $(OPTIONS)
 
 test-all: kernels
 	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)
