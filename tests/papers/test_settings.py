@@ -434,3 +434,13 @@ def test_experiments_on_their_own_data_are_not_defaults(task, model):
     own = PAPERS["keller2024"].experiments(task, model)[0]
     reproduced = resolve(CATALOG, task, model, {}, experiment=own).spec.task_settings
     assert reproduced != others.spec.task_settings
+
+
+def test_copy_with_other_fields_has_its_own_experiments():
+    """What a record has computed from its fields does not follow its copy."""
+    paper = papers()[0]
+    first = paper.experiments()[0]
+    copied = paper.model_copy(update={"key": "other"})
+    assert copied.experiments()[0].paper == "other" != first.paper
+    assert first.model_copy(update={"row": "other"}).identity != first.identity
+    assert [artifact.name for artifact in paper.model_copy(update={"artifact": [], "experiment": []}).artifacts()] == []
