@@ -582,6 +582,7 @@ def _definition(value: Any, name: str) -> tuple[str, int]:
     )
 
 
+@lru_cache(maxsize=1024)  # because each definition of a notebook is looked for in all of its cells
 def _statements(text: str) -> list[ast.stmt]:
     """Return the statements of a text; none if it is not Python."""
     try:
