@@ -214,8 +214,8 @@ def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
     for split, name in sorted(variant.metrics, key=lambda series: (SPLITS.find(series[0]), series)):
         logged, title = variant.metrics[split, name], f"{split} {notation(name)}"
         counts = np.diff(logged.bounds).tolist()
-        curves.names += [title if count > 1 else None for count in counts]
-        curves.add(logged.runs.tolist(), logged.iteration, logged.value, counts)
+        names = [title if count > 1 else None for count in counts]
+        curves.add(names, logged.runs.tolist(), logged.iteration, logged.value, counts)
     return curves.drawn(axes, limit, EXPORTED)
 
 
@@ -234,27 +234,31 @@ def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
             x = [lengths[place] for place in zip(chosen.run, chosen.iteration, strict=True)]
         else:
             x = [np.arange(1, count + 1) for count in counts]
-        curves.names += [f"{name}, epoch {epoch}" for epoch in chosen.epoch.tolist()]
-        curves.add(chosen.run.tolist(), np.concatenate(x), np.concatenate(chosen.numbers()), counts)
+        names = [f"{name}, epoch {epoch}" for epoch in chosen.epoch.tolist()]
+        curves.add(names, chosen.run.tolist(), np.concatenate(x), np.concatenate(chosen.numbers()), counts)
     return curves.drawn(axes, limit)
 
 
 class Curves:
-    """The curves of a variant's runs, which are thinned and coded at once, because most of them are short.
-
-    Attributes:
-        names: the title of each curve, or None if it is not drawn.
-    """
+    """The curves of a variant's runs, which are thinned and coded at once, because most of them are short."""
 
     def __init__(self) -> None:
-        self.names: list[str | None] = []
+        self._names: list[str | None] = []
         self._runs: list[int] = []
         self._counts: list[int] = []
         self._x: list[NDArray[Any]] = [np.zeros(0)]
         self._y: list[NDArray[np.float64]] = [np.zeros(0)]
 
-    def add(self, runs: Sequence[int], x: NDArray[Any], y: NDArray[np.float64], counts: Sequence[int]) -> None:
-        """Add a curve of `counts` points for each of these runs, one after the other."""
+    def add(
+        self,
+        names: Sequence[str | None],
+        runs: Sequence[int],
+        x: NDArray[Any],
+        y: NDArray[np.float64],
+        counts: Sequence[int],
+    ) -> None:
+        """Add a curve of `counts` points for each of these runs; a curve without a name is not drawn."""
+        self._names += names
         self._runs += runs
         self._counts += counts
         self._x.append(x)
@@ -271,7 +275,7 @@ class Curves:
         places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
         curves: dict[int, list[dict[str, Any]]] = {}
         for name, run, count, (start, end) in zip(
-            self.names, self._runs, self._counts, pairwise(ends.tolist()), strict=True
+            self._names, self._runs, self._counts, pairwise(ends.tolist()), strict=True
         ):
             if name is not None:
                 curve = {"name": name, "x": axes.number(places[start:end]), "y": first + start}
