@@ -6,18 +6,9 @@ import gzip
 
 import numpy as np
 import pytest
+from support.pages import decimal
 
 from orthobench.reporting.page.packed_figures import WholeNumbers, decimal_codes, digits
-
-
-def decimal(code: int, count: int) -> float | None:
-    """The number of a code, as the page's script computes it."""
-    least = 10 ** (count - 1)
-    if code in (0, 1):
-        return (None, 0.0)[code]
-    exponent, rest = divmod(abs(code) - 2, 9 * least)
-    return float(f"{'-' if code < 0 else ''}{least + rest}e{exponent - 400 - count + 1}")
-
 
 EDGES = [
     0.0,

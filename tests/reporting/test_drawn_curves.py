@@ -113,7 +113,7 @@ def test_page_has_the_crossings_of_the_data(stored):
 
 @pytest.mark.parametrize("extreme", [1e-40, 1e-300, 1e39, 1e300, 1.0])
 def test_packed_curves_have_all_digits_of_the_figure(extreme):
-    """Also where single precision has none: such a curve keeps its decimals."""
+    """Also where single precision has none."""
     draw = np.random.default_rng(0)
     y = 10 ** draw.uniform(-37, 37, 20_000) * draw.choice([-1, 1], 20_000)
     y[:3] = 0.0, np.nan, np.inf

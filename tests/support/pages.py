@@ -7,7 +7,6 @@ import gzip
 import json
 import math
 import re
-import struct
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -37,41 +36,43 @@ def block(text: str, name: str) -> Any:
     return json.loads(content_of(text, name))
 
 
+def numbered(content: bytes) -> tuple[dict[str, Any], list[int]]:
+    """The record of a block and the whole numbers after it (`WholeNumbers`), as the page's script reads them."""
+    line, _, planes = content.partition(b"\n")
+    count = len(planes) // 4
+    steps = (int.from_bytes(planes[at::count], "little") for at in range(count))
+    sums = accumulate(-(step + 1) // 2 if step % 2 else step // 2 for step in steps)
+    return json.loads(line), [(number + 2**31) % 2**32 - 2**31 for number in sums]
+
+
+def decimal(code: int, count: int) -> float | None:
+    """The number of a code (`decimal_codes`), as the page's script computes it."""
+    least = 10 ** (count - 1)
+    if code in (0, 1):
+        return (None, 0.0)[code]
+    exponent, rest = divmod(abs(code) - 2, 9 * least)
+    return float(f"{'-' if code < 0 else ''}{least + rest}e{exponent - 400 - count + 1}")
+
+
 def unpacked_figures(content: bytes) -> dict[str, Any]:
     """The figures of `packed_figures`, as the page's script reads them."""
-    line, _, planes = content.partition(b"\n")
-    loaded = json.loads(line)
-    count = len(planes) // 4
-    values = [struct.unpack("<f", bytes(planes[at::count])[:4])[0] for at in range(count)]
+    loaded, whole = numbered(content)
     for trace in (trace for figure in loaded["figures"].values() for trace in figure["data"]):
         if isinstance(trace.get("x"), int):
             trace["x"] = loaded["axes"][trace["x"]]
         if isinstance(trace.get("y"), int):
-            own = values[trace["y"] : trace["y"] + len(trace["x"])]
-            trace["y"] = [None if math.isnan(value) else float(f"{value:.5g}") for value in own]
+            trace["y"] = [decimal(code, 5) for code in whole[trace["y"] : trace["y"] + len(trace["x"])]]
     return loaded["figures"]
 
 
 def unpacked_runs(content: bytes) -> dict[str, Any]:
     """The details of runs as `run_details` packs them, by key, with the numbers of their curves and axes."""
-    line, _, planes = content.partition(b"\n")
-    loaded = json.loads(line)
-    count = len(planes) // 4
-    steps = (int.from_bytes(planes[at::count], "little") for at in range(count))
-    sums = accumulate(-(step + 1) // 2 if step % 2 else step // 2 for step in steps)
-    whole = [(number + 2**31) % 2**32 - 2**31 for number in sums]
-
-    def decimal(code: int) -> float | None:
-        if code in (0, 1):
-            return (None, 0.0)[code]
-        exponent, place = divmod(abs(code) - 2, 9000)
-        return float(f"{'-' if code < 0 else ''}{1000 + place}e{exponent - 403}")
-
+    loaded, whole = numbered(content)
     for run in loaded["runs"].values():
         for curve in (*run["curves"], *run["traces"]):
             start, length = loaded["axes"][curve["x"]]
             curve["x"] = whole[start : start + length]
-            curve["y"] = [decimal(code) for code in whole[curve["y"] : curve["y"] + length]]
+            curve["y"] = [decimal(code, 4) for code in whole[curve["y"] : curve["y"] + length]]
     return loaded["runs"]
 
 

@@ -18,9 +18,6 @@ from orthobench.system.strict_json import dump_json
 
 DIGITS, PLACE_DIGITS = 5, 9
 """Significant digits of a curve's values, far below the spread over seeds, and of its places on the x axis."""
-LAST_BITS = 0b111111
-"""The last bits of a value in single precision: less than `DIGITS` digits show."""
-SINGLE = np.finfo(np.float32)
 POWERS = 10.0 ** np.arange(23)
 """The powers of ten that are exact in float64, so that dividing an integer by one gives the nearest float64."""
 
@@ -40,12 +37,10 @@ def figure_json(figure: Figure) -> dict[str, Any]:
 
 
 def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> bytes:
-    """Return figures and `more` as one line of JSON, and after it the values of the curves.
+    """Return figures and `more` as one line of JSON, and after it the values of the curves (`WholeNumbers`).
 
     The x of a curve is a number in `axes`, because most curves have the same tests. Its y is the place of its first
-    value. Values are numbers in single precision without their last six bits, all first bytes before all second ones,
-    and so on: half of the bytes of their decimals. Rounded to `DIGITS` digits they are what they were. A curve that
-    single precision cannot hold keeps its decimals.
+    code (`decimal_codes`).
     """
     axes: dict[tuple[float | None, ...], int] = {}
     values: list[npt.NDArray[np.float64]] = []
@@ -56,22 +51,17 @@ def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> byt
         if not is_line(trace):
             return trace
         y = np.array(trace["y"], dtype=float)  # NaN for None
-        sizes = np.abs(y[np.isfinite(y) & (y != 0)])
         result = {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))}
-        if len(y) == len(trace["x"]) and ((sizes > SINGLE.tiny) & (sizes < SINGLE.max / 2)).all():
+        if len(y) == len(trace["x"]):
             result["y"] = count
             values.append(y)
             count += len(y)
         return result
 
     shared = {name: {**figure, "data": [*map(short, figure["data"])]} for name, figure in figures.items()}
-    record = {"figures": shared, "axes": [*axes], **more}
-    # Rounded and not cut, because cutting would make every value smaller.
-    bits = np.concatenate([[], *values]).astype("<f4").view("<u4") + np.uint32(LAST_BITS // 2 + 1) & ~np.uint32(
-        LAST_BITS
-    )
-    planes = bits.view(np.uint8).reshape(-1, 4).T
-    return dump_json(record, separators=(",", ":"), default=str).encode() + b"\n" + planes.tobytes()
+    numbers = WholeNumbers()
+    numbers.add(decimal_codes(np.concatenate([[], *values]), DIGITS))  # of all curves at once, because most are short
+    return numbers.packed({"figures": shared, "axes": [*axes], **more})
 
 
 class WholeNumbers:

@@ -33,21 +33,41 @@ export function forget(name) {
 }
 
 /**
- * Return a promise of a block's record and of the numbers of 32 bits after it.
+ * Return a promise of a block's record and of the whole numbers after it.
  * @param {string} name
- * @returns {Promise<{ record: any, ordered: DataView, count: number }>}
+ * @returns {Promise<Numbered>}
  */
 function unpackNumbers(name) {
-  if (!unpacked.has(name)) unpacked.set(name, inflate(holderOf(name)).arrayBuffer().then((buffer) => ordered(new Uint8Array(buffer))));
+  if (!unpacked.has(name)) unpacked.set(name, inflate(holderOf(name)).arrayBuffer().then((buffer) => numbered(new Uint8Array(buffer))));
   return unpacked.get(name);
 }
 
-/** @param {Uint8Array} bytes */
-function ordered(bytes) {
+/**
+ * Return a record and the numbers that `WholeNumbers` packs after it as steps: all first bytes before all second ones.
+ * @param {Uint8Array} bytes
+ * @returns {Numbered}
+ */
+function numbered(bytes) {
   const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
-  const ordered = new DataView(new ArrayBuffer(4 * count));
-  for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
-  return { record: JSON.parse(new TextDecoder().decode(bytes.subarray(0, start))), ordered, count };
+  const integers = new Int32Array(count);
+  for (let at = 0, sum = 0; at < count; at++) {
+    let step = 0;
+    for (let byte = 0; byte < 4; byte++) step |= bytes[start + byte * count + at] << (8 * byte);
+    integers[at] = sum = (sum + ((step >>> 1) ^ -(step & 1))) | 0;
+  }
+  return { record: JSON.parse(new TextDecoder().decode(bytes.subarray(0, start))), integers };
+}
+
+/**
+ * Return the number of a code (`decimal_codes`) with this count of significant digits; null for a missing one.
+ * @param {number} code
+ * @param {number} count
+ */
+function decimal(code, count) {
+  if (code === 0) return null;
+  if (code === 1) return 0;
+  const least = 10 ** (count - 1), place = Math.abs(code) - 2;
+  return Number(`${code < 0 ? "-" : ""}${least + (place % (9 * least))}e${Math.floor(place / (9 * least)) - 399 - count}`);
 }
 
 /**
@@ -64,7 +84,7 @@ export function unpackNow(name) {
  * @returns {FigureBlock}
  */
 export function unpackFiguresNow(name) {
-  return figuresOf(ordered(gunzip(packed(holderOf(name)))));
+  return figuresOf(numbered(gunzip(packed(holderOf(name)))));
 }
 
 /**
@@ -74,27 +94,15 @@ export function unpackFiguresNow(name) {
  * @returns {Promise<any>}
  */
 export async function unpackRun(name, key) {
-  const { record, ordered, count } = await unpackNumbers(name);
-  const steps = new Int32Array(count);
-  for (let at = 0, sum = 0; at < count; at++) {
-    const step = ordered.getUint32(4 * at, true);
-    steps[at] = sum = (sum + ((step >>> 1) ^ -(step & 1))) | 0;
-  }
+  const { record, integers } = await unpackNumbers(name);
   const run = record.runs[key];
   /** @type {Record<number, number[]>} */
   const axes = {};
-  /** @param {number} code */
-  const decimal = (code) => {
-    if (code === 0) return null;
-    if (code === 1) return 0;
-    const place = Math.abs(code) - 2;
-    return Number(`${code < 0 ? "-" : ""}${1000 + (place % 9000)}e${Math.floor(place / 9000) - 403}`);
-  };
   /** @param {{ x: number, y: number }} curve */
   const filled = ({ x, y, ...rest }) => {
     const axis = record.axes[x];
-    axes[x] = Array.isArray(axis) ? Array.from(steps.subarray(axis[0], axis[0] + axis[1])) : Array.from(numbers(axis));
-    return { ...rest, x, y: axes[x].map((_, at) => decimal(steps[y + at])) };
+    axes[x] = Array.isArray(axis) ? Array.from(integers.subarray(axis[0], axis[0] + axis[1])) : Array.from(numbers(axis));
+    return { ...rest, x, y: axes[x].map((_, at) => decimal(integers[y + at], 4)) };
   };
   return { ...run, curves: run.curves.map(filled), traces: run.traces.map(filled), axes };
 }
@@ -109,20 +117,16 @@ export async function unpackFigures(name) {
 }
 
 /**
- * @param {{ record: any, ordered: DataView }} block
+ * @param {Numbered} block
  * @returns {FigureBlock}
  */
-function figuresOf({ record, ordered }) {
-  /** @param {number} at */
-  const value = (at) => ordered.getFloat32(4 * at, true);
-  /** @param {number} number */
-  const shown = (number) => (Number.isNaN(number) ? null : Number(number.toPrecision(5)));
+function figuresOf({ record, integers }) {
   /** @param {PackedTrace} trace */
-  const whole = (trace) => {
-    const x = typeof trace.x === "number" ? record.axes[trace.x] : trace.x;
-    return { ...trace, x, y: typeof trace.y === "number" ? Array.from(x, (_, number) => shown(value(Number(trace.y) + number))) : trace.y };
+  const filled = ({ x, y, ...rest }) => {
+    const places = typeof x === "number" ? record.axes[x] : x;
+    return { ...rest, x: places, y: typeof y === "number" ? Array.from(places, (_, at) => decimal(integers[y + at], 5)) : y };
   };
-  return { ...record, whole };
+  return { ...record, whole: filled };
 }
 
 /** @param {string} name */

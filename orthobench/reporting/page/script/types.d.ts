@@ -80,6 +80,12 @@ interface DrawnAxis {
   _length: number;
 }
 
+/** The record of a block, and the whole numbers after it. */
+interface Numbered {
+  record: any;
+  integers: Int32Array;
+}
+
 /** The figures of a block, and a function that puts the numbers of a trace in their places. */
 interface FigureBlock {
   figures: Record<string, { data: PackedTrace[]; layout: Layout }>;
