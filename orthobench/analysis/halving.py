@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from orthobench.analysis.statistics import curve_end
 from orthobench.store import Run, Status
@@ -23,6 +24,17 @@ RUNGS = (0.25, 0.5)
 """The shares of the iterations at which the worse half of the trials stops."""
 FEWEST_TRIALS = 8
 """The fewest trials of a search: four learning rates, each with two for the recurrent matrix."""
+
+
+Edge = Literal["highest", "lowest", ""]
+"""Which rate of its search a winner has; beyond the highest or the lowest one may be a better rate."""
+
+
+def edge_of(rate: float, rates: Sequence[float]) -> Edge:
+    """Return whether a rate is the highest or the lowest of several different ones."""
+    if rate == max(rates) != min(rates):
+        return "highest"
+    return "lowest" if rate == min(rates) != max(rates) else ""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ not say that somebody ran a search; the runs show it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, TrialCurve
+from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Edge, TrialCurve, edge_of
 from orthobench.settings import merged_settings
 from orthobench.store import Run
 
@@ -26,47 +27,63 @@ WORDS: Mapping[Judged, str] = {
 }
 """The headings of the blocks, in order."""
 SEARCHED = "learning_rate"
-"""The ending of the names of the settings that a search tries."""
+"""The setting that a search tries, and the ending of the names of the others."""
 DECIDES = "judged_by"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a search chose a variant.
+
+    Attributes:
+        trials: the number of its trials.
+        edge: whether the chosen rate is the highest or the lowest of the trials.
+    """
+
+    trials: int
+    edge: Edge
 
 
 def how_judged(condition: Condition, variant: VariantData) -> Judged:
     """Return how a variant's number came about."""
-    if trial_count(condition, variant):
+    if choice_of(condition, variant):
         return "tuned"
     if variant.comparison is not None and not variant.comparison.differences:
         return "published"
     return "quick" if all(run.preset == "quick" for run in variant.runs) else "own"
 
 
-def trial_count(condition: Condition, variant: VariantData) -> int:
-    """Return the number of trials of the search that chose a variant; 0 if no complete search did.
+def choice_of(condition: Condition, variant: VariantData) -> Choice | None:
+    """Return how a search chose a variant; None if no complete search did.
 
     Trials of several searches count together: the best of all of them has to be the variant's.
     """
-    key = ("trials", condition.key, len(condition.variants))
+    key = ("choice", condition.key, len(condition.variants))
     if key not in variant.cache:
-        variant.cache[key] = _trial_count(condition, variant)
-    count: int = variant.cache[key]
-    return count
+        variant.cache[key] = _choice_of(condition, variant)
+    choice: Choice | None = variant.cache[key]
+    return choice
 
 
-def _trial_count(condition: Condition, variant: VariantData) -> int:
+def _choice_of(condition: Condition, variant: VariantData) -> Choice | None:
     run = variant.run
     if run.spec["training"].get(DECIDES) != "validation":
-        return 0
+        return None
     fixed = _without_search(run)
     own = [trial for trial in condition.variants if trial.run.is_trial and _without_search(trial.run) == fixed]
     curves = [_curve(number, trial) for number, trial in enumerate(own)]
     started = [curve for curve in curves if curve.has_reached(RUNGS[0])]
     complete = [curve for curve in started if curve.has_reached(1.0)]
     if len(started) < FEWEST_TRIALS or not complete:
-        return 0
+        return None
     best = min(complete, key=lambda curve: curve.cost(1.0, condition.metric.sign))
-    chosen = own[best.number]
+    chosen = _searched(own[best.number].run)
     seeds = {trial.run.seed for trial in own}
     is_fresh = not seeds & {each.seed for each in variant.runs}
-    return len(started) if is_fresh and _searched(chosen.run) == _searched(run) else 0
+    if not is_fresh or chosen != _searched(run):
+        return None
+    rates = [float(_searched(own[curve.number].run)[SEARCHED]) for curve in started]
+    return Choice(len(started), edge_of(float(chosen[SEARCHED]), rates))
 
 
 def _curve(number: int, trial: VariantData) -> TrialCurve:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of, with_standings
-from orthobench.analysis.halving import Halving, TrialCurve
+from orthobench.analysis.halving import Edge, Halving, TrialCurve, edge_of
 from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
 from orthobench.executors.job import Ending, Job, Outcome
@@ -65,12 +65,10 @@ class TunedModel:
         return {} if winner is None else self.entry.trials[winner.number].settings
 
     @property
-    def edge(self) -> str:
-        """The word "highest" or "lowest" if the winner has that rate of the search; a better one may lie beyond."""
-        if not self.chosen:
-            return ""
+    def edge(self) -> Edge:
+        """Whether the winner has the highest or the lowest rate of the search."""
         rates = [float(trial.settings[RATE]) for trial in self.entry.trials]
-        return {max(rates): "highest", min(rates): "lowest"}.get(float(self.chosen[RATE]), "")
+        return edge_of(float(self.chosen[RATE]), rates) if self.chosen else ""
 
     @property
     def median(self) -> Median | None:

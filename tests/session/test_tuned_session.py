@@ -15,9 +15,9 @@ from support.sweeps import numbers
 
 import orthobench as ob
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.judged import how_judged, trial_count
+from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
-from orthobench.reporting.page.matrix import compute_matrix
+from orthobench.reporting.page.matrix import compute_matrix, picture
 from orthobench.store import Run, open_store
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.training.events import EventSink
@@ -198,12 +198,18 @@ def test_same_call_trains_nothing_again(folder, column):
 def test_matrix_shows_the_fresh_seeds_as_tuned(folder, column):
     with open_store(str(folder / "r.db")) as store:
         (condition,) = collect(store)
-        counts = {each.run.model: trial_count(condition, each) for each in condition.variants if each.scores}
-        (matrix_column,) = compute_matrix([condition]).columns
-        cells = {row.model: row.cells[0] for row in compute_matrix([condition]).rows}
-    assert matrix_column.block == "tuned"
-    assert set(counts.values()) == {TRIALS}
-    assert cells["scornn"].how == "tuned: the best of 8 trials, then 2 fresh seeds"
+        choices = {each.run.model: choice_of(condition, each) for each in condition.variants if each.scores}
+        matrix = compute_matrix([condition])
+    cells = {row.model: row.cells[0] for row in matrix.rows}
+    edges = {model.entry.model: model.edge for model in column.models}
+    assert [each.block for each in matrix.columns] == ["tuned"]
+    assert choices == {name: Choice(TRIALS, edge) for name, edge in edges.items()}
+    beyond = " (at the {} learning rate, beyond which a better one may be)"
+    assert {name: cell.how for name, cell in cells.items()} == {
+        name: f"tuned: the best of 8 trials{beyond.format(edge) if edge else ''}, then 2 fresh seeds"
+        for name, edge in edges.items()
+    }
+    assert picture(matrix).count("ᴱ") == sum(map(bool, edges.values())) > 0
     assert cells["scornn"].score > 0.5 > cells["stuck"].score
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.halving import Edge
 from orthobench.analysis.horizons import fits
 from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
-from orthobench.analysis.judged import WORDS, Judged, how_judged, trial_count
+from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, how_judged
 from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
@@ -35,8 +36,8 @@ REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
 FILL = "orthobench compare --protocol tuned"
 """The command that fills the first block."""
-LINEAR = "ᴸ"
-"""The mark of a linear cell that cannot solve the task."""
+LINEAR, EDGE = "ᴸ", "ᴱ"
+"""The marks of a linear cell that cannot solve the task, and of a rate at the edge of its search."""
 MANY, SPARSE = 40, 0.25
 """Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
@@ -53,7 +54,7 @@ class MatrixCell:
         high: the highest seed.
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
         judged: how the number came about.
-        trials: the number of trials of the search that chose the variant; 0 unless it is tuned.
+        choice: how a search chose the variant; None unless it is tuned.
         linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
             its inputs; empty if it could.
         standing: how the cell stands next to the best one of its column; None for the best.
@@ -66,20 +67,27 @@ class MatrixCell:
     high: float
     fits: bool | None
     judged: Judged = "own"
-    trials: int = 0
+    choice: Choice | None = None
     linear: str = ""
 
     @property
     def how(self) -> str:
         """How the number came about, in words."""
+        chosen, edge = (self.choice.trials, self.edge) if self.choice else (0, "")
+        beyond = f" (at the {edge} learning rate, beyond which a better one may be)" if edge else ""
         words = {
-            "tuned": f"tuned: the best of {self.trials} trials, then {self.seeds} fresh seeds",
+            "tuned": f"tuned: the best of {chosen} trials{beyond}, then {self.seeds} fresh seeds",
             "published": "the settings of a paper's experiment",
             "own": "settings of its own, not tuned",
             "quick": "a quick preset",
         }
         why = f"; linear in its inputs, so it cannot solve the task: {self.linear}" if self.linear else ""
         return words[self.judged] + why
+
+    @property
+    def edge(self) -> Edge:
+        """Whether the model was tuned and its rate is the highest or the lowest of the search."""
+        return self.choice.edge if self.choice else ""
 
     @property
     def raw(self) -> str:
@@ -410,7 +418,7 @@ def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
         max(scores),
         fits(variant),
         how_judged(condition, variant),
-        trial_count(condition, variant),
+        choice_of(condition, variant),
         _why_linear_fails(variant.run),
     )
 
@@ -568,7 +576,8 @@ def _drawn_row(
         )
         bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        words = f"{100 * cell.score:.0f}" + "↘" * cell.loses + LINEAR * bool(cell.linear) + SEEDS.get(cell.seeds, "")
+        marks = "↘" * cell.loses + LINEAR * bool(cell.linear) + EDGE * bool(cell.edge) + SEEDS.get(cell.seeds, "")
+        words = f"{100 * cell.score:.0f}{marks}"
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
         yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}"{bold}>{words}</text>'
 
