@@ -42,6 +42,8 @@ def test_export_equals_the_database(database, kind, location, orthobench):
 def test_second_export_adds_no_duplicates(database, kind, location, orthobench):
     command = ("db", "export", "--db", database, "--to", f"{kind}:{location}")
     orthobench(*command)
+    for key in ("abc0" * 4, "abc1" * 4):
+        read_back(kind, location, key)  # waits for what wandb's own process writes later
     files = {file: file.stat().st_size for file in location.rglob("*") if file.is_file() and file.suffix != ".log"}
     again = orthobench(*command)
     assert again.out.strip().endswith("2 unchanged")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +121,19 @@ def _trackio(location: Path, key: str) -> Held:
     return _as_read(key, points, entries, tags, entries["orthobench.status"])
 
 
-def wandb_records(file: Path):
-    """The records of an offline run: protocol buffers in LevelDB's log format, in blocks of 32 KiB."""
+def _wandb_records(file: Path) -> list[Any]:
+    """The records of an ended offline run, whose last ones wandb's own process may write after `finish` returns."""
+    deadline = time.monotonic() + 30
+    while True:
+        records = list(_written(file))
+        if any(record.WhichOneof("record_type") == "exit" for record in records):
+            return records
+        assert time.monotonic() < deadline, f"{file} does not say that its run has ended"
+        time.sleep(0.02)
+
+
+def _written(file: Path) -> Iterator[Any]:
+    """Yield the records of a file: protocol buffers in LevelDB's log format, in blocks of 32 KiB."""
     from wandb.proto import wandb_internal_pb2
 
     messages: Any = wandb_internal_pb2  # its classes are made when it is imported
@@ -148,7 +161,7 @@ def _wandb(location: Path, key: str) -> Held:
     settings: dict[str, Any] = {}
     tags: list[str] = []
     name = ""
-    for record in wandb_records(file):
+    for record in _wandb_records(file):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name, tags = record.run.display_name or name, list(record.run.tags) or tags
