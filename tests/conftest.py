@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from sqlalchemy import Connection, Engine, create_engine, inspect
 from support.command import call_here
 from support.postgres import Server, binaries
 from support.selection import (  # noqa: F401
@@ -40,6 +42,18 @@ TINY = {
 }
 
 
+MEMORY = Path("/dev/shm")
+"""Linux's folder in memory."""
+ROOM = 4 << 30
+"""Free bytes of that folder with which the tests' folders go there; they hold two gigabytes at most."""
+
+
+def pytest_configure() -> None:
+    """Keep the tests' folders in memory where it has room, because databases wait for a disk a sixth of the time."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_sessionstart() -> None:
     """End the session if the C kernels are older than their files, because tests would be skipped or run in torch."""
     if (reason := call_c.missing()) and "make kernels" in reason:
@@ -62,6 +76,67 @@ def _one_commit() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "_here", functools.cache(environment._here))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_migration() -> Iterator[None]:
+    """Let alembic write the statements of a new SQLite database once, because they are most of a small run's time."""
+    from orthobench.store import open as opening
+
+    migrate = opening._migrate
+
+    @functools.cache
+    def statements() -> list[str]:
+        engine = create_engine("sqlite://")
+        with engine.begin() as connection:
+            migrate(connection)
+            database: Any = connection.connection.dbapi_connection
+            return [
+                statement for statement in database.iterdump() if statement not in {"BEGIN TRANSACTION;", "COMMIT;"}
+            ]
+
+    def quick(connection: Connection) -> None:
+        if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
+            for statement in statements():
+                connection.exec_driver_sql(statement)
+        else:
+            migrate(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "_migrate", quick)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_compilation() -> Iterator[None]:
+    """Compile a statement once for all SQLite databases, because each test opens its own and compiles all anew."""
+    from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+    from orthobench.store import open as opening
+
+    class Equal(SQLiteDialect_pysqlite):
+        """A dialect that finds what another one of its kind has compiled."""
+
+        supports_statement_cache = True
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+        def __hash__(self) -> int:
+            return hash(Equal)
+
+    compiled: dict[object, object] = {}
+
+    def sharing(*arguments: Any, **options: Any) -> Engine:
+        engine = create_engine(*arguments, **options)
+        if type(engine.dialect) is SQLiteDialect_pysqlite:
+            engine.dialect.__class__ = Equal
+            engine.update_execution_options(compiled_cache=compiled)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "create_engine", sharing)
         yield
 
 

@@ -21,10 +21,9 @@ REQUIRED = {
     "techreport": {"title", "institution", "year"},
 }
 """The fields of each kind of entry, in addition to its authors."""
+CATALOG = Catalog()
 CITED = {
-    (kind, name): keys_of(Catalog().load(kind, name).cites)
-    for kind in ("model", "task")
-    for name in Catalog().names(kind)
+    (kind, name): keys_of(CATALOG.load(kind, name).cites) for kind in ("model", "task") for name in CATALOG.names(kind)
 }
 
 

@@ -24,10 +24,12 @@ def choices() -> list[Any]:
     The settings that all models have are read by the same code, so one model in eight stands for all in a quick test.
     """
     combinations: list[Any] = []
-    for name in Catalog().names("model"):
-        for setting, field in Catalog().load("model", name).Settings.model_fields.items():
+    catalog = Catalog()
+    names = catalog.names("model")
+    for name in names:
+        for setting, field in catalog.load("model", name).Settings.model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)
-            quick = setting not in ModelSettings.model_fields or name in Catalog().names("model")[::8]
+            quick = setting not in ModelSettings.model_fields or name in names[::8]
             marks = () if quick else pytest.mark.slow
             chosen = (value for value in values if isinstance(value, str | bool))
             combinations += [pytest.param(name, setting, value, marks=marks) for value in chosen]

@@ -11,7 +11,8 @@ SMALL = {
     "copying": {"sequence_length": 20, "train_size": 2_000, "test_size": 200, "batch_size": 20, "epochs": 15},
     "adding": {"sequence_length": 30, "train_size": 5_000, "test_size": 500, "batch_size": 50, "epochs": 20},
 }
-LEARNS = {name: Catalog().load("model", name).learns for name in Catalog().names("model")}
+CATALOG = Catalog()
+LEARNS = {name: CATALOG.load("model", name).learns for name in CATALOG.names("model")}
 
 
 def test_every_model_declares_what_it_learns():
