@@ -86,8 +86,8 @@ class MatrixCell:
 
     @property
     def edge(self) -> Edge:
-        """Whether the model was tuned and its rate is the highest or the lowest of the search."""
-        return self.choice.edge if self.choice else ""
+        """Whether the model was tuned, its rate is the highest or the lowest of the search, and it could be better."""
+        return self.choice.edge if self.choice and round(100 * self.score) < 100 else ""
 
     @property
     def raw(self) -> str:
