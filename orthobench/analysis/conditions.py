@@ -22,6 +22,7 @@ from orthobench.analysis.logged import (
 )
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
+from orthobench.arrays.words import is_own_data
 from orthobench.metric import Metric
 from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
 from orthobench.settings import merged_settings
@@ -164,10 +165,14 @@ class VariantData(Variant):
 
     @property
     def solved_at(self) -> float | None:
-        """The value that solves the task; None for a graded task, or without a baseline or a perfect value."""
+        """The value that solves the task; None for a graded task, or without a baseline or a perfect value.
+
+        Own data are graded, because nobody has said that a model can solve them.
+        """
         baseline: float | None = self.run.baselines.get(self.run.metric)
         perfect = self.run.main_metric.perfect
-        if self.run.task in GRADED or baseline is None or perfect is None:
+        is_graded = self.run.task in GRADED or is_own_data(self.run.task)
+        if is_graded or baseline is None or perfect is None:
             return None
         return baseline + SOLVED * (perfect - baseline)
 
