@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 import torch
 from sqlalchemy import Connection, Engine, create_engine, inspect
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from support.command import call_here
 from support.postgres import Server, binaries
 from support.selection import (  # noqa: F401
@@ -27,6 +28,7 @@ from support.selection import (  # noqa: F401
 )
 
 from orthobench.recurrence.cpu import call_c
+from orthobench.store import open as opening
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
@@ -80,10 +82,11 @@ def _one_commit() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_migration() -> Iterator[None]:
-    """Let alembic write the statements of a new SQLite database once, because they are most of a small run's time."""
-    from orthobench.store import open as opening
+def alembic_migration() -> Iterator[Callable[[Connection], None]]:
+    """Let alembic write the statements of a new SQLite database once, because they are most of a small run's time.
 
+    The value is the migration by alembic itself, for a test that needs tables on the pages that users have.
+    """
     migrate = opening._migrate
 
     @functools.cache
@@ -105,15 +108,12 @@ def _one_migration() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_migrate", quick)
-        yield
+        yield migrate
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_compilation() -> Iterator[None]:
     """Compile a statement once for all SQLite databases, because each test opens its own and compiles all anew."""
-    from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-
-    from orthobench.store import open as opening
 
     class Equal(SQLiteDialect_pysqlite):
         """A dialect that finds what another one of its kind has compiled."""

@@ -20,6 +20,7 @@ from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, damage, open_store
+from orthobench.store import open as opening
 from orthobench.store.backup import back_up
 
 PAGE = 4096
@@ -87,12 +88,15 @@ UNDRAWABLE = {
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory) -> Path:
-    """A database of 20 runs with rows on many pages."""
+def sound(tmp_path_factory, alembic_migration) -> Path:
+    """A database of 20 runs with rows on many pages, which lie where alembic puts them."""
     path = tmp_path_factory.mktemp("sound") / "sound.db"
     catalog, config = Catalog(), {"sequence_length": 10, "hidden_size": 8}
     facts = {"cpu": "x", "platform": "Linux", "cores": 2, "accelerator": None, "packages": {"torch": "2"}}
     facts |= {"python": "3", "commit": None, "dirty": False, "changes": None, "threads": 1, "cuda": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "_migrate", alembic_migration)
+        open_store(str(path), create=True).close()
     with open_store(str(path), create=True) as store:
         for number in range(20):
             resolved = resolve(catalog, "adding", ("rnn", "lstm")[number % 2], config, seed=number // 2)
@@ -171,19 +175,15 @@ DAMAGES: list[Callable[[Path, random.Random], None]] = [
 
 
 def check_line(done, what: str) -> None:
-    """Check that a command ended as documented: with its result, or with one line of an error.
-
-    A run may have begun before it meets the damage, and then its progress stands above that line.
-    """
+    """Check that a command ended as documented: with its result, or with one line of an error."""
     text = f"{what}: {done.code} {done.err} {done.out[-300:]}"
     assert "Traceback" not in done.err, text
     assert "orthobench -v" not in done.err, text
     assert "sqlalchemy" not in (done.out + done.err).lower(), text
     assert done.code in (0, 1, 2), text
     if done.code == 2:
-        *progress, error = done.err.splitlines()
-        assert error.startswith("error: "), text
-        assert all(line.startswith("adding rnn seed 0: ") for line in progress), text
+        assert done.err.startswith("error: "), text
+        assert done.err.count("\n") == 1, text
 
 
 def attack(orthobench, sound: Path, folder: Path, tiny_options, seed: int, number_of_commands: int) -> None:
