@@ -4,10 +4,11 @@ As on a GPU, a tensor with the label and a larger one without it do not meet, an
 """
 
 import contextlib
+import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from orthobench.recurrence import plain_tensors
-from orthobench.recurrence.cuda import launch
+from orthobench.recurrence.cuda import launch, persistent
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -130,6 +131,22 @@ class _Kernels:
         return OnGrid()
 
 
+class _Event:
+    """An event on a device that computes at once, as these tensors do."""
+
+    def __init__(self, **_: Any) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: Self) -> float:
+        return 1000 * (end.at - self.at)
+
+
 @contextlib.contextmanager
 def cuda_of_labels() -> Iterator[None]:
     """Inside, "cuda" is a device of labelled tensors, and the back end's kernels are interpreted."""
@@ -145,6 +162,7 @@ def cuda_of_labels() -> Iterator[None]:
         "get_device_capability": lambda *_: (9, 0),
         "get_device_properties": lambda *_: properties,
         "is_current_stream_capturing": lambda: False,
+        "Event": _Event,  # because torch's own asks for the class that "device" replaces
     }
     keys = plain_tensors._keys
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
@@ -156,6 +174,8 @@ def cuda_of_labels() -> Iterator[None]:
         stack.enter_context(mock.patch.object(plain_tensors, "_keys", lambda tensor: keys(bare(tensor))))
         stack.enter_context(mock.patch.object(launch, "kernels", return_value=modules))
         stack.enter_context(mock.patch.object(launch, "triton_problem", return_value=None))
+        # Triton's kernels alone, because nothing here can run compiled ones.
+        stack.enter_context(mock.patch.object(persistent, "problem", return_value="compiled kernels are not emulated"))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
