@@ -107,7 +107,7 @@ def test_every_page_has_content_and_no_raw_markup(pages, site):
 def test_report_is_a_page_of_the_site(site):
     with closing(sqlite3.connect(f"file:{ROOT / 'results.db'}?mode=ro", uri=True)) as database:
         (count,) = database.execute("SELECT count(*) FROM run").fetchone()
-    assert f"{count} runs" in (site / REPORT).read_text("utf-8")
+    assert f"{count:,} runs" in (site / REPORT).read_text("utf-8")
     assert f'href="../{REPORT.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
 
 
