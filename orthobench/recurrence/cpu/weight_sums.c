@@ -68,7 +68,9 @@ static void add_source(const struct sums *sums, const struct source *source, con
                 factors[depth++] = (struct factor){state, p->u + (step * p->batch + row) * m};
             }
             if (++passed < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
-            const struct rows rows = {dz + source->first, depth, sums->ld, real, (chunk - real) * sums->ld};
+            /* Without a gap the rows are one run, because each end of a run interrupts the processor's pipeline. */
+            const struct rows rows = {dz + source->first, depth, sums->ld, real < chunk ? real : 0,
+                                      (chunk - real) * sums->ld};
             accumulate_outer(&rows, factors, 0, source->last - source->first, source->from, source->to, n, m,
                              out + source->first * padded(n + m), NULL);
             dz += passed * sums->ld;
