@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -30,14 +30,31 @@ def select_runs(
         NoMatchError: no run meets them; the message lists the values that runs have.
         UsageError: a key is neither a column nor a setting of any run, or a value cannot exist.
     """
-
-    def values_of(run: Run) -> dict[str, Any]:
-        columns = {name: getattr(run, name) for name in COLUMNS if name not in ("tag", "status")}
-        return {**settings_of(run), **columns, "task": task_words(run.task), "tag": run.tags, "status": status_of(run)}
-
     if not runs or not conditions:
         return list(runs)
-    return narrow(runs, conditions, values_of, COLUMNS, possible_values)
+    return narrow(runs, conditions, lambda run: _Values(run, status_of), COLUMNS, possible_values)
+
+
+class _Values(Mapping[str, Any]):
+    """The columns and settings of a run by name, read when asked for, because conditions ask for few of them."""
+
+    def __init__(self, run: Run, status_of: Callable[[Run], str]) -> None:
+        self._run, self._status_of = run, status_of
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COLUMNS:
+            return settings_of(self._run)[name]
+        if name == "task":
+            return task_words(self._run.task)
+        if name == "status":
+            return self._status_of(self._run)
+        return self._run.tags if name == "tag" else getattr(self._run, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**settings_of(self._run), **dict.fromkeys(COLUMNS)})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 def find_runs(stored: Callable[..., list[Run]], conditions: Conditions, status_of: Callable[[Run], str]) -> list[Run]:

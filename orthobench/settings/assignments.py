@@ -136,10 +136,10 @@ def narrow(
         NoMatchError: no item meets them.
         UsageError: no item has a value of this name, or the value cannot exist.
     """
-    described = [(item, values_of(item)) for item in items]
-    known = set(columns).union(*(values for _, values in described))
+    described = every = [(item, values_of(item)) for item in items]
     for key, accepted in conditions.items():
-        if key not in known:
+        if key not in columns and not any(key in values for _, values in every):
+            known = set(columns).union(*(values for _, values in every))
             raise unknown_setting("column or setting", key, known)
         matching = [(item, values) for item, values in described if meets(key, values.get(key), accepted)]
         if not matching:

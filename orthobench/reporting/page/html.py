@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from orthobench.analysis.aggregates import WIDEST
@@ -308,6 +309,13 @@ def _render(
     )
 
 
+class _Unindented(Extension):
+    """Read templates without their indentation, because the page would repeat it in every row of its tables."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return re.sub(r"^ +", "", source, flags=re.MULTILINE)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -316,7 +324,7 @@ def _environment() -> jinja2.Environment:
         # Strict, because a misspelt name would leave a gap on the page that nobody notices.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-        lstrip_blocks=True,
+        extensions=[_Unindented],
     )
     environment.filters["number"] = shown_number
     environment.filters["signed"] = signed
