@@ -22,7 +22,8 @@ class Metric:
     """A number that a task measures.
 
     name: as in `Task.measure`. goal: whether lower ("min") or higher ("max") values are better. unit: of the values, if
-    any. label: for axes; by default the name. is_fraction: the values are shares between 0 and 1.
+    any. label: for axes; by default the name. is_fraction: the values are shares between 0 and 1. is_graded: models do
+    better or worse, and no value solves the task: halfway to perfect on MNIST is reached in one epoch.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Metric:
     unit: str = ""
     label: str = ""
     is_fraction: bool = False
+    is_graded: bool = False
 
     def __post_init__(self) -> None:
         """Check the goal.

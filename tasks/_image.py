@@ -61,7 +61,10 @@ def image_data(name: str) -> ImageDataSet:
 class ImageTask(Task):
     """Loss: mean cross-entropy in nats. Metrics: accuracy and cross-entropy."""
 
-    metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
+    metrics = (
+        Metric("accuracy", "max", is_fraction=True, is_graded=True),
+        Metric("cross_entropy", "min", "nats", "cross-entropy"),
+    )
     loss_metric = "cross_entropy"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class FitzHughNagumo(Task):
     title = "FitzHugh-Nagumo system"
     cites = "rusch2022lem, fitzhugh1961"
     Settings = FitzHughNagumoSettings
-    metrics = (Metric("rmse", "min", label="RMSE"),)
+    metrics = (Metric("rmse", "min", label="RMSE", is_graded=True),)
     protocol = {"batch_size": 32, "epochs": 400, "evaluation_batch_size": 128}
     quick = {
         "sequence_length": 250,

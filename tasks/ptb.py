@@ -59,7 +59,10 @@ class PTB(Task):
     title = "character-level language"
     cites = "marcus1993, mikolov2011"
     Settings = PTBSettings
-    metrics = (Metric("bpc", "min", label="bits per character"), Metric("accuracy", "max", is_fraction=True))
+    metrics = (
+        Metric("bpc", "min", label="bits per character", is_graded=True),
+        Metric("accuracy", "max", is_fraction=True),
+    )
     carries_state = True
     protocol = {"batch_size": 128, "epochs": 20, "evaluation_batch_size": 10, "shuffle": False}
     quick = {

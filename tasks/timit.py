@@ -77,7 +77,7 @@ class Timit(Task):
     cites = "garofolo1993, wisdom2016"
     Settings = TimitSettings
     metrics = (
-        Metric("mse_padded", "min", "dB²", "MSE over all steps"),
+        Metric("mse_padded", "min", "dB²", "MSE over all steps", is_graded=True),
         Metric("mse_valid", "min", "dB²", "MSE over the files' own steps"),
         Metric("segsnr_db", "max", "dB", "segmental SNR"),
         Metric("stoi", "max", label="STOI"),

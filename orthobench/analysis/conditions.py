@@ -22,7 +22,6 @@ from orthobench.analysis.logged import (
 )
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
-from orthobench.arrays.words import is_own_data
 from orthobench.metric import Metric
 from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
 from orthobench.settings import merged_settings
@@ -31,8 +30,6 @@ from orthobench.store.columns import Integers, metric_columns, trace_columns
 
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
-GRADED = frozenset(["cifar10", "fitzhugh_nagumo", "mnist", "ptb", "timit"])
-"""Tasks that models do better or worse and that none solves: halfway to perfect on MNIST is reached in one epoch."""
 
 
 def score_of(value: float, baseline: float, perfect: float) -> float:
@@ -165,14 +162,11 @@ class VariantData(Variant):
 
     @property
     def solved_at(self) -> float | None:
-        """The value that solves the task; None for a graded task, or without a baseline or a perfect value.
-
-        Own data are graded, because nobody has said that a model can solve them.
-        """
+        """The value that solves the task; None for a graded metric, or without a baseline or a perfect value."""
         baseline: float | None = self.run.baselines.get(self.run.metric)
-        perfect = self.run.main_metric.perfect
-        is_graded = self.run.task in GRADED or is_own_data(self.run.task)
-        if is_graded or baseline is None or perfect is None:
+        metric = self.run.main_metric
+        perfect = metric.perfect
+        if metric.is_graded or baseline is None or perfect is None:
             return None
         return baseline + SOLVED * (perfect - baseline)
 

@@ -369,7 +369,11 @@ class Classification(DataTask):
     kind = "classification"
     title = "classification of own data"
     Settings = ClassificationSettings
-    metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
+    # Graded, because nobody has said that a model can solve these data.
+    metrics = (
+        Metric("accuracy", "max", is_fraction=True, is_graded=True),
+        Metric("cross_entropy", "min", "nats", "cross-entropy"),
+    )
     loss_metric = "cross_entropy"
 
     def prepare(self, divided: Divided, device: torch.device) -> None:
@@ -414,7 +418,7 @@ class Amounts(DataTask):
     """
 
     metrics = (
-        Metric("mse", "min", label="mean squared error"),
+        Metric("mse", "min", label="mean squared error", is_graded=True),  # as above
         Metric("nmse", "min", label="mean squared error / variance"),
     )
     loss_metric = "nmse"

@@ -474,7 +474,7 @@ def check_metrics(records: Any) -> None:
     """
     for name, record in ({} if records is None else records).items():
         for field, value in vars(Metric.read(name, record)).items():
-            if type(value) is not (bool if field == "is_fraction" else str):
+            if type(value) is not (bool if field.startswith("is_") else str):
                 raise ValueError(f"the {field} of {name:.40} is {value!r:.40}")
 
 

@@ -125,6 +125,30 @@ def test_gradient_norms_of_schema_0101_become_plain(old):
     assert look(old.with_name("results.db.backup-0101"), "SELECT vectors FROM trace LIMIT 1") == [(BLOCK_OF_0101,)]
 
 
+@pytest.mark.parametrize(
+    ("task", "is_graded"), [("mnist", True), ("regression:sensors", True), ("adding", False), ("mnist_like", False)]
+)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_graded_tasks_of_schema_0102_say_so(kind, task, is_graded, tmp_path, request):
+    """Other metrics of the task stay as they were, and so does a row with damaged metrics."""
+    location = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "results.db")
+    metrics = {"mse": {"goal": "min", "label": "MSE"}, "other": {"goal": "max"}}
+    with open_store(location, create=True) as store:
+        run, damaged = (store.start(run_record(key=key, metrics=metrics), {}) for key in ("a" * 16, "b" * 16))
+        with store.engine.begin() as connection:
+            connection.execute(text("UPDATE run SET task = :task"), {"task": task})
+            connection.execute(text("UPDATE run SET metrics = '[]' WHERE id = :id"), {"id": damaged.id})
+            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0102'"))
+    with open_store(location) as store:
+        upgraded = store.runs(keys=[run.key])[0]
+        with store.engine.begin() as connection:
+            (left,) = connection.execute(text("SELECT metrics FROM run WHERE id = :id"), {"id": damaged.id}).scalars()
+    own = {"is_graded": True} if is_graded else {}
+    assert upgraded.metrics == {**metrics, "mse": {**metrics["mse"], **own}}
+    assert upgraded.main_metric.is_graded == is_graded
+    assert left in ("[]", [])
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.slow
 def test_killed_upgrade_changes_nothing(seed, old, tmp_path):

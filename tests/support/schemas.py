@@ -14,7 +14,8 @@ from support.pages import add_run
 from orthobench.store import open as open_module
 from orthobench.store import open_store
 
-OLDER, NEWER = open_module.HEAD, "0103"
+OLDER = open_module.HEAD
+NEWER = f"{int(OLDER) + 1:04}"
 USERS = ("store.open", "store.merge", "store.repair", "store.describe", "diagnosis.storage")
 """The modules that know the newest revision."""
 MIGRATION = f'''
