@@ -211,10 +211,16 @@ class Condition:
         return PRINTED_TASKS.get(self.task, self.task)
 
     @property
+    def data_name(self) -> str:
+        """The name of the task, with its data set if that is not the one after which the task is named."""
+        data = self.settings.get("dataset", self.task)
+        return self.task_name if data == self.task else f"{self.task_name} ({data})"
+
+    @property
     def title(self) -> str:
         """The task and its length for people, such as "adding, T = 200"."""
-        length, task = self.settings.get("sequence_length"), self.task_name
-        return f"{task}, T = {length}" if length else task
+        length = self.settings.get("sequence_length")
+        return f"{self.data_name}, T = {length}" if length else self.data_name
 
     def metric_named(self, name: str) -> Metric:
         """Return the metric with this name, or the main one if the name is empty or the runs do not declare it."""

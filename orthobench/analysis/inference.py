@@ -359,7 +359,12 @@ def standings_summary(found: Mapping[str, Standing]) -> str:
         ((name, state),) = found.items()
         return f"{name} {_ONE[state]}"
     if len(counts) < 2:
-        return "".join(f"all {count} others {_SEVERAL[state]}" for state, count in counts.items())
+        return "".join(
+            f"none of {count} others can be compared with so few seeds"
+            if state == Standing.FEW
+            else f"all {count} others {_SEVERAL[state]}"
+            for state, count in counts.items()
+        )
     *parts, last = (
         f"{counts[state]} {(_ONE if counts[state] == 1 else _SEVERAL)[state]}" for state in Standing if counts[state]
     )

@@ -19,8 +19,9 @@ ANY_MARK = "<!-- From here on written by .*? -->"
 MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
 TABLE_BEGINS = "<!-- Written by `orthobench report --format reproduction`: everything measured. -->"
 TABLE_ENDS = "<!-- Here the author's text begins. -->"
-ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
-"""Parts of Markdown that remain text, because the page fetches nothing and runs no foreign markup."""
+ELSEWHERE = ["image", "autolink", "html_inline", "html_block"]
+"""Parts of Markdown that remain text, because the page fetches nothing and runs no foreign markup. Of a link the words
+remain."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def render(source: str, facts: Facts, name: str) -> Commentary:
 
     text = fill_in(source, facts, name)
     parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)
+    for part in ("link_open", "link_close"):
+        parser.add_render_rule(part, lambda *_: "")
     tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):

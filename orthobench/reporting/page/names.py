@@ -35,7 +35,11 @@ PHRASES = {
     "test_shortest": "tested from length {}",
 }
 """Settings whose names alone do not say what they are."""
-FLAGS = {"longer_tests": ("longer tests", "tests at T alone"), "shuffle": ("shuffled", "not shuffled")}
+FLAGS = {
+    "longer_tests": ("longer tests", "tests at T alone"),
+    "shuffle": ("shuffled", "not shuffled"),
+    "audio": ("audio", ""),  # a folder instead of the data set; without one there is nothing to say
+}
 """Settings that are on or off, whose names do not say what either means."""
 VALUES = {
     "cycle_nav": "cycle navigation",
@@ -160,7 +164,7 @@ def _short_title(condition: Condition, has_others: bool) -> str:
     name, phrase = KINDS.get(condition.task, ("", ""))
     if name in condition.settings:
         return phrase.format(in_words(name, condition.settings[name]))
-    return condition.title if has_others else condition.task_name
+    return condition.title if has_others else condition.data_name
 
 
 def check_labels(labels: Mapping[str, str], models: Collection[str]) -> None:

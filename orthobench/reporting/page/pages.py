@@ -438,11 +438,11 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     if best and baseline is not None and not _beats_baseline(condition, best):
         beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
-    names = [row.variant.label for row in rows if row.rank == 1]
+    names = [_bracketed(row.variant.label) for row in rows if row.rank == 1]
     value = f"{condition.metric.label or condition.metric.name} {best}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    found = {row.variant.label: row.standing for row in rows if row.standing is not None and row.rank > 1}
+    found = {_bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank > 1}
     if set(found.values()) == {Standing.APART} and len(names) == 1:
         return f"{names[0]} leads: {value}, {len(rows)} models"
     shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
@@ -450,6 +450,12 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     needed = open_seeds(_standings(rows))
     more = f"with {needed} seeds of each model a test can decide" if needed else ""
     return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
+
+
+def _bracketed(label: str) -> str:
+    """Return a variant's label with its settings in brackets, because a sentence has other commas."""
+    model, _, settings = label.partition(", ")
+    return f"{model} ({settings})" if settings else model
 
 
 def _standings(rows: Sequence[LeaderboardRow]) -> list[Standing]:

@@ -71,7 +71,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
             with_diverged(lengths_held),
         ),
         table(
-            f"The main metric of all test sequences at the end in percent{summary}.",
+            f"The main metric of all test sequences in the last test, in percent{summary}.",
             with_diverged(results),
         ),
     ]
