@@ -94,7 +94,7 @@ def needs_extra(user: str, packages: str, extra: str) -> UsageError:
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     """Return the error for an unknown name, with the nearest known names, or all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(str(word), names, n=2, cutoff=0.6)  # str, because a key of a dict may be a number
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
     return UsageError(f"unknown {kind} '{word}': {hint}")
 

@@ -239,6 +239,11 @@ def _numbers(frame: pd.DataFrame, column: Any) -> Array:
             values = frame[column].to_numpy(np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
             text = next((each for each in values if not _is_number_like(each)), values[0])
+            if ";" in str(column):
+                raise UsageError(
+                    f"the columns '{column!s:.40}' are one, because they are not separated by commas: save the table "
+                    "with commas, or with tabs as .tsv"
+                ) from error
             raise UsageError(
                 f"column {column} has '{text!s:.40}', which is not a number: encode it as numbers, or leave it out"
             ) from error

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -98,8 +99,24 @@ class DataSettings(Settings):
         if "targets" in cls.model_fields:
             values["targets"] = "step" if found.by_step else "sequence"
         if "window" in cls.model_fields and values.get("window") is None:
-            values["window"] = max(2, min(WINDOW, len(found.steps) // 10)) if found.is_series else None
+            values["window"] = cls._usual_window(len(found.steps), values) if found.is_series else None
         return values
+
+    @classmethod
+    def _usual_window(cls, steps: int, values: Mapping[str, Any]) -> int:
+        """Return the usual window of a series: a tenth of it, or what leaves two in its smallest part."""
+
+        def given(name: str) -> float:
+            usual = cls.model_fields[name].default if name in cls.model_fields else 0
+            try:
+                return float(values.get(name, usual))
+            except (TypeError, ValueError):  # the field's validator explains the error
+                return float(usual)
+
+        shares = [share for name in ("test_share", "validation_share") if (share := given(name))]
+        shortest = min(round(share * steps) for share in (*shares, 1 - sum(shares)))
+        window, left = min(WINDOW, steps // 10), int(shortest - given("horizon"))
+        return max(2, window if window <= left else left // 2)
 
     @property
     def sequences(self) -> Sequences:
@@ -226,9 +243,9 @@ def _windows(sequences: Sequences, settings: DataSettings, ahead: int) -> Divide
     for name, own in zip(PART_NAMES, starts, strict=True):
         if not len(own) and (name != "validation" or settings.validation_share):
             least = f"{window} steps" + (f" and horizon={ahead}" if ahead else "")
-            raise UsageError(
-                f"the {steps} steps of the series leave no window of {least} for {name}: give a smaller one"
-            )
+            longest = min(last - first for first, last in pairwise(borders) if last > first) - ahead
+            fix = f"give at most window={longest}" if longest > 1 else "give more steps"
+            raise UsageError(f"the {steps} steps of the series leave no window of {least} for {name}: {fix}")
     counts = np.cumsum([len(own) for own in starts])
     numbers = np.split(np.arange(counts[-1]), counts[:-1])
     joined = np.concatenate(starts)

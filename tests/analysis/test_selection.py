@@ -98,6 +98,12 @@ def test_condition_accepts_every_notation_of_a_setting(texts, keys, monkeypatch)
     assert [selected_run.key for selected_run in selected] == keys
 
 
+@pytest.mark.parametrize("word", ["cell.py:Cell", "./cells/cell.py:Cell", "/home/me/cell.py:Cell"])
+def test_layer_of_a_file_is_named_as_run_takes_it(word):
+    layers = [run("3a", "cell.py:Cell", 0), run("3b", "cell.py:Other", 0), run("3c", "other.py:Cell", 0)]
+    assert [each.key for each in select_runs([*RUNS, *layers], parse_conditions([f"model={word}"]))] == ["3a"]
+
+
 def test_status_is_a_condition():
     selected = select_runs(RUNS, parse_conditions(["status=interrupted"]), lambda run: "interrupted")
     assert len(selected) == 4

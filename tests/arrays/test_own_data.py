@@ -286,8 +286,19 @@ BAD = {
     "split": ({"x": X, "y": LABELS, "split": np.array(["train"] * N)}, "no sequence for test"),
     "equal": ({"x": X, "y": np.full(N, 0.5)}, "nothing to learn"),
     "few": ({"x": X[:2], "y": LABELS[:2]}, "leave none for training"),
-    "short": ({"x": SERIES[:8]}, "leave no window"),
+    "short": ({"x": SERIES[:8]}, "leave no window of 2 steps and horizon=1 for validation: give more steps"),
 }
+
+
+@pytest.mark.parametrize(("steps", "usual"), [(30, 2), (100, 4), (600, 29), (1000, 49), (1010, 100), (5000, 100)])
+def test_usual_window_of_a_series_fits_each_part(steps, usual, tmp_path):
+    """A tenth of the steps, at most 100, where validation has as many; else half of what it has."""
+    x = np.sin(np.arange(steps) / 10)
+    own = task(save(tmp_path, "series", x=x))
+    assert own.settings.window == usual
+    assert min(map(len, (own.train, own.validation, own.test))) >= 1
+    with pytest.raises(UsageError, match=f"give at most window={round(steps / 10) - 1}|give more steps"):
+        task(save(tmp_path, "series", x=x), window=steps // 5)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -318,7 +329,13 @@ def test_a_pickle_is_refused_and_not_run(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "empty"), ("a,b\n1,u\n2,v\n", "column b has 'u'"), ("y\n1\n2\n", "no feature"), ("y,label,a\n", "no rows")],
+    [
+        ("", "empty"),
+        ("a,b\n1,u\n2,v\n", "column b has 'u'"),
+        ("y\n1\n2\n", "no feature"),
+        ("y,label,a\n", "no rows"),
+        ("sequence;a;y\n0;1;2\n", "not separated by commas"),
+    ],
 )
 def test_bad_tables_are_refused(content, message, tmp_path):
     (tmp_path / "d.csv").write_text(content)
