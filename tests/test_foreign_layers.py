@@ -604,6 +604,24 @@ def test_layers_that_cannot_learn_are_warned_of_once(orthobench, write, tiny_opt
     assert "No gradient reaches spare.weight" in orthobench("plugins", "cell.py:Wasteful").out
 
 
+UNSEEDED = """
+import numpy as np
+from torch import nn
+
+class Unseeded(nn.RNN):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.weight_hh_l0.data.mul_(float(GENERATOR.random()))
+"""
+
+
+@pytest.mark.parametrize(("generator", "warned"), [("np.random.default_rng()", True), ("np.random", False)])
+def test_layer_is_warned_of_whose_weights_have_no_seed(orthobench, write, tiny_options, caplog, generator, warned):
+    write("cell.py", UNSEEDED.replace("GENERATOR", generator))
+    assert orthobench("run", "adding", "./cell.py:Unseeded", *tiny_options).code == 0
+    assert ["equal seeds do not give equal weights" in message for message in caplog.messages] == [True] * warned
+
+
 def test_resolved_again_in_another_catalog():
     config = resolve(Catalog(), "adding", "torch.nn:RNN", {"hidden_size": 4})
     assert resolve_again(Catalog(config.catalog.files), config.spec).spec == config.spec

@@ -189,7 +189,9 @@ class Foreign(Model):
 
     @classmethod
     def faults(cls, settings: ModelSettings) -> list[str]:
-        """Return what keeps the layer from learning, one line each: no gradient through time, or to some parameters.
+        """Return what is wrong with the layer, one line each.
+
+        No gradient reaches earlier steps or some parameters, or equal seeds do not give equal weights.
 
         Raises:
             UsageError: the layer does not work as a model.
@@ -452,7 +454,7 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
 
 @functools.cache
 def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, ...]:
-    """Return what keeps a layer from learning, as `Foreign.faults` does; nothing if it cannot be tried in training.
+    """Return what `Foreign.faults` returns; nothing if a layer cannot be tried in training.
 
     A weight that starts at zero may hide others from the gradient, so it is also tried after a random change of all
     weights.
@@ -460,7 +462,14 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
     settings: Any = types.SimpleNamespace(**json.loads(fixed))
     units = interface.features[0][0]
     inputs = units if interface.has_width else INPUTS
+
+    def weights() -> list[Tensor]:
+        with torch._C.DisableTorchFunction(), _drawing(0):
+            layer = cls.make(settings, inputs, units).to(interface.device)
+            return [value.detach() for value in layer.state_dict().values() if isinstance(value, Tensor)]
+
     try:
+        is_seeded = all(map(torch.equal, weights(), weights()))
         with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
             layer = cls.make(settings, inputs, units).train().to(interface.device)
@@ -480,4 +489,9 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
         which = f"{', '.join(without[:_NAMED])}{more}"
         lines.append(f"no gradient reaches {which}, but the number of parameters counts them: use or remove them")
+    if not is_seeded:
+        lines.append(
+            "equal seeds do not give equal weights, so a run cannot be repeated: draw them by torch, numpy.random or "
+            "random, without a generator of your own, which nothing seeds"
+        )
     return tuple(f"{cls.name}: {line}" for line in lines)
