@@ -622,6 +622,16 @@ def test_layer_is_warned_of_whose_weights_have_no_seed(orthobench, write, tiny_o
     assert ["equal seeds do not give equal weights" in message for message in caplog.messages] == [True] * warned
 
 
+def test_sweep_names_the_runs_that_could_not_start(orthobench, write, tiny_options):
+    """They have no record, so `ls --status failed` would list nothing."""
+    write(
+        "cell.py",
+        "import torch\n\nclass Empty(torch.nn.RNN):\n    def forward(self, x, h=None):\n        return x / 0, h\n",
+    )
+    swept = orthobench("sweep", "adding", "--models", "rnn,./cell.py:Empty", *tiny_options, "-q")
+    assert (swept.code, swept.err.splitlines()[-1]) == (1, "1 of 2 runs failed, of which 1 could not start")
+
+
 def test_resolved_again_in_another_catalog():
     config = resolve(Catalog(), "adding", "torch.nn:RNN", {"hidden_size": 4})
     assert resolve_again(Catalog(config.catalog.files), config.spec).spec == config.spec

@@ -15,6 +15,7 @@ from orthobench.errors import counted
 from orthobench.system.output import lasting_output
 
 if TYPE_CHECKING:
+    from orthobench.executors.job import Outcome
     from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.search import Trial, Tuning, TuningResult
@@ -88,15 +89,31 @@ def resumable(
             raise typer.Exit(130) from None
 
 
-def report_failures(failed: int, total: int) -> None:
+def report_failures(failed: int, total: int, refused: int = 0) -> None:
     """End the command with code 1 if runs failed.
+
+    Args:
+        refused: how many of the failed runs could not start, so that the database has no record of them.
 
     Raises:
         typer.Exit: runs failed.
     """
-    if failed:
-        typer.echo(f"{failed} of {counted(total, 'run')} failed: `orthobench ls --status failed` lists them", err=True)
-        raise typer.Exit(1)
+    if not failed:
+        return
+    stored = failed - refused
+    listed = (
+        "; `orthobench ls --status failed` lists " + ("them" if stored == failed else str(stored)) if stored else ""
+    )
+    unstored = f", of which {refused} could not start" if refused else ""
+    typer.echo(f"{failed} of {counted(total, 'run')} failed{unstored}{listed}", err=True)
+    raise typer.Exit(1)
+
+
+def refused(outcomes: Sequence[Outcome]) -> int:
+    """Return the number of runs that could not start."""
+    from orthobench.executors.job import Ending
+
+    return sum(outcome.ending == Ending.REFUSED for outcome in outcomes)
 
 
 def report_sweep(result: SweepResult) -> None:
@@ -105,7 +122,7 @@ def report_sweep(result: SweepResult) -> None:
     Raises:
         typer.Exit: runs failed, or another process is still training some.
     """
-    report_failures(len(result.failed), len(result.plan.runs))
+    report_failures(len(result.failed), len(result.plan.runs), refused(result.failed))
     if result.left:
         runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
         typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)
