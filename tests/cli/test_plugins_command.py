@@ -108,6 +108,15 @@ def test_invalid_names_are_one_line(orthobench, arguments, message):
     assert outcome.err.count("\n") == 1
 
 
+def test_check_refuses_a_file_of_layers_alone(orthobench, tmp_path, monkeypatch):
+    """Nothing in it would be checked, and "all is well" would be said of the built-in plugins."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cell.py").write_text("import torch\n\nclass Cell(torch.nn.RNN): ...\n")
+    outcome = orthobench("plugins", "--check", "--plugin", "./cell.py")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith("`orthobench plugins cell.py:CLASS` tries a layer\n")
+
+
 def test_name_of_two_kinds_needs_its_kind(orthobench, tmp_path):
     (tmp_path / "adding.py").write_text(
         "from orthobench.models.rnn import RNN\nclass Adding(RNN):\n    title = 'a model'\n"
