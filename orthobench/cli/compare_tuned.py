@@ -46,7 +46,7 @@ def compare_tuned(
     from orthobench.cli.options import check_names
     from orthobench.cli.outcomes import contrast_record, print_contrasts
     from orthobench.cli.records import print_json
-    from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, refused, report_failures, resumable
+    from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
     from orthobench.settings.assignments import parse_assignments
 
     check_names(None, asked.models, options.plugins)
@@ -81,7 +81,7 @@ def compare_tuned(
     report_failures(
         sum(len(column.failed) for column in columns),
         sum(len(model.entry.trials) + column.seeds for column in columns for model in column.models),
-        sum(refused(column.failed) for column in columns),
+        sum(column.refused for column in columns),
     )
     if any(column.busy for column in columns):
         typer.echo("some runs are left to another process: the same command later shows their results", err=True)

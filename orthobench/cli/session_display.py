@@ -15,7 +15,6 @@ from orthobench.errors import counted
 from orthobench.system.output import lasting_output
 
 if TYPE_CHECKING:
-    from orthobench.executors.job import Outcome
     from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.search import Trial, Tuning, TuningResult
@@ -109,20 +108,13 @@ def report_failures(failed: int, total: int, refused: int = 0) -> None:
     raise typer.Exit(1)
 
 
-def refused(outcomes: Sequence[Outcome]) -> int:
-    """Return the number of runs that could not start."""
-    from orthobench.executors.job import Ending
-
-    return sum(outcome.ending == Ending.REFUSED for outcome in outcomes)
-
-
 def report_sweep(result: SweepResult) -> None:
     """End the command with code 1 if runs failed, else with code 3 if another process is still training runs.
 
     Raises:
         typer.Exit: runs failed, or another process is still training some.
     """
-    report_failures(len(result.failed), len(result.plan.runs), refused(result.failed))
+    report_failures(len(result.failed), len(result.plan.runs), result.refused)
     if result.left:
         runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
         typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)

@@ -77,6 +77,11 @@ class SweepResult:
         return [outcome for outcome in self.outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
 
     @property
+    def refused(self) -> int:
+        """The number of runs that could not start, so that the database has no record of them."""
+        return sum(outcome.ending == Ending.REFUSED for outcome in self.outcomes)
+
+    @property
     def left(self) -> list[str]:
         """The keys of the runs that another process is still training."""
         locked = {run.key for run in self.plan.runs if run.is_locked}

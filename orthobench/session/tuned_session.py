@@ -117,6 +117,11 @@ class TunedColumn:
     busy: list[str] = field(default_factory=list)
 
     @property
+    def refused(self) -> int:
+        """The number of runs that could not start."""
+        return sum(outcome.ending == Ending.REFUSED for outcome in self.failed)
+
+    @property
     def is_complete(self) -> bool:
         """Whether every model has all its fresh seeds."""
         return all(len(model.values) == self.seeds for model in self.models)
