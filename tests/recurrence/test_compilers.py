@@ -18,17 +18,17 @@ from orthobench.recurrence.cpu.library import usable_variants
 COMPARISON = """
 import sys
 import torch
-from orthobench.recurrence.cpu import c_comparisons, native
+from orthobench.recurrence.cpu import c_comparisons, call_c, matrix_products
 from orthobench.recurrence.cpu.library import Library
 
 library = Library(sys.argv[1])
-native.kernels = lambda: library
+call_c.kernels = lambda: library
 if sys.argv[2:] == ["planted"]:  # a bias of one number for five features, with a stride of 0
     bias = torch.ones(1).expand(5)
-    rows, packed, out = torch.ones(3, 2, 4), native.pack(torch.ones(5, 4)), torch.empty(3, 2, 5)
-    pointer = native.pointer
-    native.pointer = lambda tensor, *others: pointer(tensor, *others, strided=True)
-    native.linear(rows, packed, bias, out)
+    rows, packed, out = torch.ones(3, 2, 4), matrix_products.pack(torch.ones(5, 4)), torch.empty(3, 2, 5)
+    pointer = call_c.pointer
+    matrix_products.pointer = lambda tensor, *others: pointer(tensor, *others, strided=True)
+    matrix_products.linear(rows, packed, bias, out)
 else:
     print(*(name for name, agrees in c_comparisons.comparisons().items() if not agrees()))
 """
