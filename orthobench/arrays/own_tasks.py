@@ -106,17 +106,19 @@ class DataSettings(Settings):
     def _usual_window(cls, steps: int, values: Mapping[str, Any]) -> int:
         """Return the usual window of a series: a tenth of it, or what leaves two in its smallest part."""
 
-        def given(name: str) -> float:
-            usual = cls.model_fields[name].default if name in cls.model_fields else 0
+        def share(name: str) -> float:
             try:
-                return float(values.get(name, usual))
-            except (TypeError, ValueError):  # the field's validator explains the error
-                return float(usual)
+                value = float(values.get(name, cls.model_fields[name].default))
+            except (TypeError, ValueError):
+                return 0.0  # the field's validator explains the error, as it does of a value out of range
+            return value if 0 <= value < 1 else 0.0
 
-        shares = [share for name in ("test_share", "validation_share") if (share := given(name))]
-        shortest = min(round(share * steps) for share in (*shares, 1 - sum(shares)))
-        window, left = min(WINDOW, steps // 10), int(shortest - given("horizon"))
-        return max(2, window if window <= left else left // 2)
+        ahead = cls.whole(values, "horizon") if "horizon" in cls.model_fields else 0
+        window, longest = (
+            min(WINDOW, steps // 10),
+            _longest_window(steps, share("test_share"), share("validation_share"), ahead),
+        )
+        return max(2, window if window <= longest else longest // 2)
 
     @property
     def sequences(self) -> Sequences:
@@ -230,6 +232,20 @@ def _dealt(sequences: Sequences, settings: DataSettings) -> list[NDArray[np.int6
     return [np.sort(part) for part in np.split(spread, (trained, trained + validation))]
 
 
+def _borders(steps: int, test_share: float, validation_share: float) -> tuple[int, int, int, int]:
+    """Return the first steps of the parts of a series, which are training, validation and test, and its end."""
+    test, validation = round(test_share * steps), round(validation_share * steps)
+    return 0, steps - test - validation, steps - test, steps
+
+
+def _longest_window(steps: int, test_share: float, validation_share: float, ahead: int) -> int:
+    """Return the steps of the longest window of a series that each of its parts has, with those `ahead` of it."""
+    training, validation, test = (
+        last - first for first, last in pairwise(_borders(steps, test_share, validation_share))
+    )
+    return min(training, test, validation if validation_share else test) - ahead
+
+
 def _windows(sequences: Sequences, settings: DataSettings, ahead: int) -> Divided:
     """Return the windows of a series, cut one after the other in each part.
 
@@ -237,13 +253,13 @@ def _windows(sequences: Sequences, settings: DataSettings, ahead: int) -> Divide
         UsageError: the series is too short.
     """
     steps, window = len(sequences.steps), getattr(settings, "window", None) or WINDOW
-    test, validation = round(settings.test_share * steps), round(settings.validation_share * steps)
-    borders = (0, steps - test - validation, steps - test, steps)
+    shares = settings.test_share, settings.validation_share
+    borders = _borders(steps, *shares)
     starts = [np.arange(first, last - window - ahead + 1, window) for first, last in pairwise(borders)]
     for name, own in zip(PART_NAMES, starts, strict=True):
         if not len(own) and (name != "validation" or settings.validation_share):
             least = f"{window} steps" + (f" and horizon={ahead}" if ahead else "")
-            longest = min(last - first for first, last in pairwise(borders) if last > first) - ahead
+            longest = _longest_window(steps, *shares, ahead)
             fix = f"give at most window={longest}" if longest > 1 else "give more steps"
             raise UsageError(f"the {steps} steps of the series leave no window of {least} for {name}: {fix}")
     counts = np.cumsum([len(own) for own in starts])

@@ -50,12 +50,13 @@ def command(
     if check and params:
         raise UsageError("--check and --params are different tables: give one of them")
     catalog = Catalog(plugin or ())
-    origins = {entry.origin for entry in catalog}
-    if check and (layers := [file for file in plugin or () if str(file) not in origins]):
-        raise UsageError(
-            f"{layers[0]} defines layers and no plugin, so there is no contract to check: "
-            f"`orthobench plugins {layers[0]}:CLASS` tries a layer"
-        )
+    if check:
+        origins = {entry.origin for entry in catalog}
+        if file := next((sources.path for sources in catalog.files if sources.path not in origins), None):
+            raise UsageError(
+                f"{file} defines layers and no plugin, so there is no contract to check: "
+                f"`orthobench plugins {file}:CLASS` tries a layer"
+            )
     if params:
         from orthobench.planning.printed_sizes import count_printed_sizes
 

@@ -100,9 +100,8 @@ def report_failures(failed: int, total: int, refused: int = 0) -> None:
     if not failed:
         return
     stored = failed - refused
-    listed = (
-        "; `orthobench ls --status failed` lists " + ("them" if stored == failed else str(stored)) if stored else ""
-    )
+    shown = stored if refused else "them"
+    listed = f"; `orthobench ls --status failed` lists {shown}" if stored else ""
     unstored = f", of which {refused} could not start" if refused else ""
     typer.echo(f"{failed} of {counted(total, 'run')} failed{unstored}{listed}", err=True)
     raise typer.Exit(1)

@@ -297,8 +297,21 @@ def test_usual_window_of_a_series_fits_each_part(steps, usual, tmp_path):
     own = task(save(tmp_path, "series", x=x))
     assert own.settings.window == usual
     assert min(map(len, (own.train, own.validation, own.test))) >= 1
-    with pytest.raises(UsageError, match=f"give at most window={round(steps / 10) - 1}|give more steps"):
+    with pytest.raises(UsageError, match=f"give at most window={round(steps / 10) - 1}$"):
         task(save(tmp_path, "series", x=x), window=steps // 5)
+
+
+@pytest.mark.parametrize("name", ["test_share", "validation_share", "horizon"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "abc"])
+def test_impossible_division_of_a_series_is_the_fields_error(name, value, tmp_path):
+    with pytest.raises(UsageError, match=f"^{name}={value}: should be"):
+        task(save(tmp_path, "series", x=SERIES), **{name: value})
+
+
+@pytest.mark.parametrize(("x", "y"), [(X, LABELS), (X, X.sum((1, 2))), (SERIES, None)])
+def test_own_data_is_graded(x, y, tmp_path):
+    """Nobody has said that a model can solve it."""
+    assert task(save(tmp_path, "d", **({"x": x} if y is None else {"x": x, "y": y}))).metrics[0].is_graded
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -114,7 +114,7 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
     Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
-    return ", ".join(in_words(name, value, condition.task) for name, value in differing.items())
+    return ", ".join(filter(None, (in_words(name, value, condition.task) for name, value in differing.items())))
 
 
 def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:
