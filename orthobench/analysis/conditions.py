@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,9 @@ from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
 from orthobench.store.columns import Integers, metric_columns, trace_columns
+
+Name = TypeVar("Name", SeriesName, str)
+Measured = TypeVar("Measured", Logged, Vectors)
 
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
@@ -228,15 +231,38 @@ class Condition:
         return declared or self.metric
 
 
-def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
-    """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
+def collect(store: Store, runs: Sequence[Run] | None = None, known: Sequence[Condition] = ()) -> list[Condition]:
+    """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start.
+
+    Args:
+        known: conditions that were read before, whose measurements are not read again.
+    """
     runs = store.runs() if runs is None else runs
     if not runs:
         return []
-    ids = [run.id for run in runs]
-    metrics = metrics_by_variant(metric_columns(store, ids), runs)
-    traces = vectors_by_variant(trace_columns(store, ids), runs)
-    return [_condition(members, metrics, traces) for members in group(runs, lambda run: run.condition)]
+    known_variants = {variant.run.variant: variant for condition in known for variant in condition.variants}
+    members = {own[0].variant: [run.id for run in own] for own in group(runs, lambda run: run.variant)}
+    kept = {
+        key: variant
+        for key, ids in members.items()
+        if (variant := known_variants.get(key)) and {run.id for run in variant.runs}.issuperset(ids)
+    }
+    new = [run for run in runs if run.variant not in kept]
+    ids = [run.id for run in new]
+    metrics: dict[str, Mapping[SeriesName, Logged]] = {**metrics_by_variant(metric_columns(store, ids), new)}
+    traces: dict[str, Mapping[str, Vectors]] = {**vectors_by_variant(trace_columns(store, ids), new)}
+    for key, variant in kept.items():
+        metrics[key] = _of_runs(variant.metrics, variant, members[key])
+        traces[key] = _of_runs(variant.traces, variant, members[key])
+    return [_condition(own, metrics, traces) for own in group(runs, lambda run: run.condition)]
+
+
+def _of_runs(logged: Mapping[Name, Measured], variant: Variant, ids: Sequence[int]) -> Mapping[Name, Measured]:
+    """Return what these runs of a variant have logged, without the names of which they have nothing."""
+    if len(ids) == len(variant.runs):
+        return logged
+    own = {name: rows.of_runs(ids) for name, rows in logged.items()}
+    return {name: rows for name, rows in own.items() if len(rows)}
 
 
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:

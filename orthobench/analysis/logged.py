@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthobench.store import Run
-from orthobench.store.columns import Integers, MetricColumns, TraceColumns
+from orthobench.store.columns import Integers, MetricColumns, TraceColumns, rows_in_order
 
 Values = NDArray[np.float64]
 SeriesName = tuple[str, str]
@@ -53,6 +53,12 @@ class Logged:
     def _rows_of(self) -> dict[int, slice]:
         bounds = self.bounds.tolist()
         return dict(zip(self.runs.tolist(), map(slice, bounds, bounds[1:]), strict=True))
+
+    def of_runs(self, ids: Sequence[int]) -> Logged:
+        """Return the values of these runs alone."""
+        chosen = np.flatnonzero(np.isin(self.runs, ids))
+        rows, bounds = rows_in_order(self.bounds, chosen)
+        return Logged(self.runs[chosen], bounds, self.iteration[rows], self.value[rows])
 
     def curve(self, run: int) -> tuple[Integers, Values] | None:
         """Return the iterations and the values of a run; None without any."""
@@ -97,6 +103,10 @@ class Vectors:
     def numbers(self) -> list[Values]:
         """Return the vectors in double precision."""
         return [np.asarray(vector, float) for vector in self.values]
+
+    def of_runs(self, ids: Sequence[int]) -> Vectors:
+        """Return the vectors of these runs alone."""
+        return self.at(np.isin(self.run, ids))
 
     def of_run(self, run: int) -> slice:
         """Return the rows of a run."""

@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from support.pages import add_run, waiting
 
@@ -299,6 +300,25 @@ def test_run_is_compared_with_its_baseline_with_links_back(browser, page, keys):
     browser.find_element("link text", "runs of this model").click()
     wait(browser, "return document.title.startsWith('Runs')")
     assert rows(browser) == [keys["good"]]
+
+
+def test_vectors_of_a_run_are_those_of_the_database(browser, after, tiny_options, tmp_path):
+    orthobench = after(("run", "adding", "rnn", *tiny_options))
+    with open_store(str(tmp_path / "results.db")) as store:
+        (run,) = store.runs()
+        vectors = store.traces([run.id], "gradient_norm/h")
+    open_page(browser, Path(orthobench("report", "--html").out.strip()), f"#run-{run.key}")
+    plots = "[...document.querySelectorAll('#view-run .plot')]"
+    wait(browser, f"return {plots}.some((plot) => plot.drawn)")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")  # draws them all
+    lines = browser.execute_script(
+        f"return {plots}.flatMap((plot) => plot.data.map(({{ name, y }}) => [name, [...y]]))"
+    )
+    shown = [y for name, y in lines if name.startswith("gradient_norm/h")]
+    assert len(shown) == 2
+    for drawn, row in zip(shown, (vectors[0], vectors[-1]), strict=True):
+        np.testing.assert_allclose(drawn, row.values, rtol=0.005)  # three digits
+    assert problems(browser) == []
 
 
 def test_search_page_has_parallel_coordinates_slices_and_importance(browser, page, keys):

@@ -69,10 +69,11 @@ def unpacked_runs(content: bytes) -> dict[str, Any]:
     """The details of runs as `run_details` packs them, by key, with the numbers of their curves and axes."""
     loaded, whole = numbered(content)
     for run in loaded["runs"].values():
-        for curve in (*run["curves"], *run["traces"]):
-            start, length = loaded["axes"][curve["x"]]
-            curve["x"] = whole[start : start + length]
-            curve["y"] = [decimal(code, 4) for code in whole[curve["y"] : curve["y"] + length]]
+        for kind, digits in loaded["digits"].items():
+            for curve in run[kind]:
+                start, length = loaded["axes"][curve["x"]]
+                curve["x"] = whole[start : start + length]
+                curve["y"] = [decimal(code, digits) for code in whole[curve["y"] : curve["y"] + length]]
     return loaded["runs"]
 
 

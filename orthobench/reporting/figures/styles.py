@@ -11,7 +11,7 @@ and for protanopia, deuteranopia and tritanopia.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -122,7 +122,7 @@ class Styles:
             if (model := variant.run.model) not in first:
                 first.add(model)
                 own = replace(self.of_model(model), color=colors[model])
-                styles[variant.label, 0] = taken.add(taken.next(own) if own in taken.styles else own)
+                styles[variant.label, 0] = taken.add_like(own) if own in taken.styles else taken.add(own)
         for part in range(PARTS):
             for variant in condition.variants:
                 if (variant.label, part) not in styles:
@@ -130,7 +130,7 @@ class Styles:
                     if len(models) == 1:
                         turn = len(styles)
                         own = replace(own, color=PALETTE[(own.number + turn) % 12] if turn < len(PALETTE) else GREY)
-                    styles[variant.label, part] = taken.add(taken.next(own))
+                    styles[variant.label, part] = taken.add_like(own)
         return styles
 
     def _colors(self, models: Sequence[str]) -> dict[str, str]:
@@ -221,6 +221,7 @@ class _Taken:
     def __init__(self) -> None:
         self.styles: set[Style] = set()
         self._looks: set[tuple[str, str]] = set()
+        self._free: dict[Style, Iterator[Style]] = {}
 
     def add(self, style: Style) -> Style:
         """Take a style, and return it."""
@@ -228,17 +229,21 @@ class _Taken:
         self._looks.add((style.dash, style.symbol))
         return style
 
-    def next(self, own: Style) -> Style:
-        """Return a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
+    def add_like(self, own: Style) -> Style:
+        """Take a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
+        # One search for all lines of a model, because a style that was taken at the last line is still taken.
+        return self.add(next(self._free.setdefault(own, self._search(own)), own))
+
+    def _search(self, own: Style) -> Iterator[Style]:
+        """Yield the styles that are free when the search comes to them."""
         for look in _looks(own.dash, own.symbol):
             if look not in self._looks:
-                return Style(own.color, *look)
+                yield Style(own.color, *look)
         for turn in range(len(PALETTE)):
             color = PALETTE[(own.number + turn) % len(PALETTE)]
             for look in _looks(own.dash, own.symbol):
                 if (style := Style(color, *look)) not in self.styles:
-                    return style
-        return own
+                    yield style
 
 
 @cache

@@ -23,6 +23,8 @@ from orthobench.store.result import CPU_SECONDS, UNTIMED
 
 POINTS, FEWEST_POINTS, DIGITS = WHOLE, 24, 4
 """Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
+VECTOR_DIGITS = 3
+"""Digits of the numbers of vectors, which are most of the numbers of a page: a chart shows no more."""
 FEWEST_ENTRIES = 64
 """Points per vector with thousands of runs. A vector, such as the gradients by every step, has more details than a
 curve over epochs, and a run has only two measurements of each."""
@@ -172,7 +174,7 @@ def run_details(condition: Condition, points: int) -> bytes:
                 "traces": traces.get(run.id, []),
                 "trained": trained,
             }
-    return numbers.packed({"runs": runs, "axes": axes.places})
+    return numbers.packed({"runs": runs, "axes": axes.places, "digits": {"curves": DIGITS, "traces": VECTOR_DIGITS}})
 
 
 def points_for(count: int) -> int:
@@ -216,7 +218,7 @@ def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
         counts = np.diff(logged.bounds).tolist()
         names = [title if count > 1 else None for count in counts]
         curves.add(names, logged.runs.tolist(), logged.iteration, logged.value, counts)
-    return curves.drawn(axes, limit, EXPORTED)
+    return curves.drawn(axes, DIGITS, limit, EXPORTED)
 
 
 def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:
@@ -236,7 +238,7 @@ def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
             x = [np.arange(1, count + 1) for count in counts]
         names = [f"{name}, epoch {epoch}" for epoch in chosen.epoch.tolist()]
         curves.add(names, chosen.run.tolist(), np.concatenate(x), np.concatenate(chosen.numbers()), counts)
-    return curves.drawn(axes, limit)
+    return curves.drawn(axes, VECTOR_DIGITS, limit)
 
 
 class Curves:
@@ -264,7 +266,7 @@ class Curves:
         self._x.append(x)
         self._y.append(y)
 
-    def drawn(self, axes: Axes, limit: int, whole: int = 0) -> dict[int, list[dict[str, Any]]]:
+    def drawn(self, axes: Axes, digits: int, limit: int, whole: int = 0) -> dict[int, list[dict[str, Any]]]:
         """Return the points of the curves by the run's id, with a curve's number of points if some are left out (`of`).
 
         Args:
@@ -272,7 +274,7 @@ class Curves:
         """
         x, y = np.concatenate(self._x), np.concatenate(self._y)
         points, ends = thinned_curves(y, np.concatenate(([0], np.cumsum(self._counts, dtype=np.intp))), limit, whole)
-        places, first = x[points], axes.numbers.add(decimal_codes(y[points], DIGITS))
+        places, first = x[points], axes.numbers.add(decimal_codes(y[points], digits))
         curves: dict[int, list[dict[str, Any]]] = {}
         for name, run, count, (start, end) in zip(
             self._names, self._runs, self._counts, pairwise(ends.tolist()), strict=True

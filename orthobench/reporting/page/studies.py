@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,7 @@ def find_result(
     stored: Mapping[str, Run] | None = None,
     kept: Kept | None = None,
     labels: Mapping[str, str] = NO_LABELS,
+    known: Sequence[Condition] = (),
 ) -> StoredStudy | None:
     """Return the newest result of a study, preferably at the paper's size; None without a record.
 
@@ -84,6 +85,7 @@ def find_result(
         stored: all runs by key, if they have been read.
         kept: what an earlier call has read, with the same labels.
         labels: the user's names of models, by their stored names; the others have those of the paper.
+        known: conditions that were read before, whose measurements are not read again.
     """
     kept = kept or Kept()
     records = store.benchmarks(study.record)
@@ -101,16 +103,19 @@ def find_result(
         conditions = []
         for figure, runs in members.items():
             chosen = sorted(dict.fromkeys(runs), key=lambda run: run.id)  # each once, in the order of their start
-            conditions += [(figure, named(condition, names)) for condition in collect(store, chosen)]
+            conditions += [(figure, named(condition, names)) for condition in collect(store, chosen, known)]
         return StoredStudy(study, record, conditions)
 
     return kept(f"study {study.name}", [run for runs in members.values() for run in runs], record.id, read)
 
 
-def study_results(store: Store, kept: Kept, labels: Mapping[str, str] = NO_LABELS) -> list[StoredStudy]:
-    """Return the results of all studies that have a record; `kept` has read all runs; `labels` as for `find_result`."""
+def study_results(
+    store: Store, kept: Kept, labels: Mapping[str, str] = NO_LABELS, known: Sequence[Condition] = ()
+) -> list[StoredStudy]:
+    """Return the results of all studies with a record; `kept` has read all runs, the rest is as for `find_result`."""
     stored = kept.by_key()
-    return [result for study in studies() if (result := find_result(store, study, stored, kept, labels))]
+    found = (find_result(store, study, stored, kept, labels, known) for study in studies())
+    return [result for result in found if result]
 
 
 def draw(result: StoredStudy, styles: Styles) -> Section:

@@ -35,7 +35,7 @@ def load_views(
     models = {run.model for run in runs}
     check_labels({name: scope.labels[name] for name in scope.labels if name in models or not scope.awaits_runs}, models)
     conditions = current_conditions(store, runs, kept, scope.labels)
-    results = [] if scope.conditions else study_results(store, kept, scope.labels)
+    results = [] if scope.conditions else study_results(store, kept, scope.labels, conditions)
     by_name = {result.study.name: result for result in results}
 
     variants_of = {each.key: {variant.run.variant for variant in each.variants} for each in conditions}

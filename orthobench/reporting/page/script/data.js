@@ -98,13 +98,13 @@ export async function unpackRun(name, key) {
   const run = record.runs[key];
   /** @type {Record<number, number[]>} */
   const axes = {};
-  /** @param {{ x: number, y: number }} curve */
-  const filled = ({ x, y, ...rest }) => {
+  /** @param {"curves" | "traces"} kind */
+  const filled = (kind) => run[kind].map(/** @param {{ x: number, y: number }} curve */ ({ x, y, ...rest }) => {
     const axis = record.axes[x];
     axes[x] = Array.isArray(axis) ? Array.from(integers.subarray(axis[0], axis[0] + axis[1])) : Array.from(numbers(axis));
-    return { ...rest, x, y: axes[x].map((_, at) => decimal(integers[y + at], 4)) };
-  };
-  return { ...run, curves: run.curves.map(filled), traces: run.traces.map(filled), axes };
+    return { ...rest, x, y: axes[x].map((_, at) => decimal(integers[y + at], record.digits[kind])) };
+  });
+  return { ...run, curves: filled("curves"), traces: filled("traces"), axes };
 }
 
 /**
