@@ -17,6 +17,7 @@ from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec.index import index
 from orthobench.spec.resolve import resolve
+from orthobench.store import open_store
 from orthobench.testing import problems
 
 GOOD_MODEL = """
@@ -296,6 +297,63 @@ def test_file_without_a_plugin_is_one_line(orthobench, write, name, text, messag
     assert outcome.code == 2
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+BUGGY_TASK = """
+from orthobench.tasks.adding import Adding
+
+class Mine(Adding):
+    def __init__(self, settings, seed, device):
+        super().__init__(settings, seed, device)
+
+    def measure(self, outputs, targets):
+        return super().measure(outputs, targets)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong", "raised", "code"),
+    [
+        (GOOD_MODEL, "return h, final", "return h, finale", "NameError: name 'finale' is not defined", 1),
+        (BUGGY_TASK, "measure(outputs, targets)\n", "mesure(outputs)\n", "AttributeError: 'super' object has no", 1),
+        (
+            BUGGY_TASK,
+            "seed, device)\n\n",
+            "seed, device); a, b = [1]\n\n",
+            "ValueError: not enough values to unpack (expected 2, got 1)",
+            2,
+        ),
+    ],
+    ids=["model", "measure", "task"],
+)
+def test_error_of_a_plugin_names_its_line(orthobench, write, tiny_options, text, right, wrong, raised, code):
+    assert text.count(right) == 1
+    path = write("mine.py", text.replace(right, wrong))
+    line = 1 + text[: text.index(right)].count("\n")
+    pair = ("adding", "mine") if text == GOOD_MODEL else ("mine", "rnn")
+    outcome = orthobench("run", *pair, "--plugin", str(path), *tiny_options)
+    assert outcome.code == code
+    name, said = raised.split(": ")
+    told = outcome.err.splitlines()[-1]
+    if code == 2:
+        assert told == f"error: mine and rnn do not fit: {said} (mine.py:{line})"
+    else:
+        assert told.startswith(f"error: mine.py:{line} raises {name}: {said}")
+        with open_store("results.db") as store:
+            (run,) = store.runs()
+        assert run.message.startswith(f"mine.py:{line} raises {raised}")
+    kind = "model" if text == GOOD_MODEL else "task"
+    assert f"(mine.py:{line})" in " ".join(problems(kind, Catalog([path]).load(kind, "mine")))
+
+
+def test_error_of_a_plugin_elsewhere_names_no_folder(orthobench, write, tiny_options, tmp_path, monkeypatch):
+    path = write("mine.py", GOOD_MODEL.replace("return h, final", "raise RuntimeError('no')"))
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
+    with open_store("results.db") as store:
+        (run,) = store.runs()
+    assert re.fullmatch(r"mine\.py:\d+ raises RuntimeError: no", run.message)
 
 
 FAULTS = {

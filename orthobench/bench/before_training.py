@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
 from orthobench.errors import OrthobenchError
-from orthobench.foreign.own_code import described
 from orthobench.isolation import isolated, seed_generators
 from orthobench.model import Model, Signature
 from orthobench.model.build import build_model
+from orthobench.system.own_code import described
 from orthobench.task import Batch
 from orthobench.training.optimizers import build_optimizer
 

@@ -22,12 +22,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from orthobench.cli.options import is_assignment, spelled
-from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, without_passwords
 from orthobench.options.arguments import DeviceName
 from orthobench.options.arguments import read as read_argument
 from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
 from orthobench.system.location import from_home
 from orthobench.system.output import harmless_output, open_closed_streams
+from orthobench.system.own_code import described
 from orthobench.system.signals import stop_while_torch_is_loaded
 
 GROUPS = {
@@ -264,8 +265,8 @@ def _run_command() -> None:
 
             _fail(str(storage_error("the output", error)), verbose)
         _print_traceback(verbose)
-        hint = "" if verbose else " (orthobench -v shows where)"
-        typer.echo(f"error: {one_line(error)}{hint}", err=True)
+        hint = "" if verbose else " (orthobench -v shows the calls)"
+        typer.echo(f"error: {described(error)}{hint}", err=True)
         sys.exit(1)
     sys.exit(code or 0)
 

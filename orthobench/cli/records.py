@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -161,7 +162,8 @@ def print_summary(rows: Sequence[Variant]) -> None:
     """Print the results of each variant over its seeds, the best first, with the baseline of each task.
 
     The first is "best" if it beats the baseline, and "no better" if its mean does not, or its interval contains the
-    baseline. The others are in the states of `analysis.inference.Standing`. In a narrow terminal the last columns are
+    baseline. The others are in the states of `analysis.inference.Standing`; those whose runs failed or have not ended
+    have "no result". In a narrow terminal the last columns are
     left out, because a number must not be cut.
     """
     from rich.table import Table
@@ -184,8 +186,9 @@ def print_summary(rows: Sequence[Variant]) -> None:
     terminal.print(table)
 
 
-COMPARISON, NO_BETTER = "compared", "no better"
-"""The heading of the comparison with the first row, and what stands there if this one does not beat the baseline."""
+COMPARISON, NO_BETTER, NO_RESULT = "compared", "no better", "no result"
+"""The heading of the comparison with the first row, and what stands there if this one does not beat the baseline, and
+in rows whose runs have not ended."""
 NARROW_MODEL = 20
 """The width to which the names of models may shrink, by folding, before other columns are left out."""
 LEAST_COLUMNS = 4
@@ -207,11 +210,13 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
 
     ordered = sorted(rows, key=score)
-    found = standings_after_first([values(variant) for variant in ordered])
-    first = "best" if len(ordered) > 1 else ""
-    if baseline is not None and ordered[0].final is not None and not _beats(ordered[0], baseline, score(ordered[0])):
-        first = NO_BETTER
-    notes = [first, *map(str, found)]
+    ended = [variant for variant in ordered if values(variant)]  # the first ones, because the others have no score
+    notes = [str(standing) for standing in standings_after_first([values(variant) for variant in ended])]
+    if ended:
+        best = score(ended[0])
+        is_better = math.isfinite(best) and (baseline is None or _beats(ended[0], baseline, best))
+        notes.insert(0, ("best" if len(ended) > 1 else "") if is_better else NO_BETTER)
+    notes += [NO_RESULT] * (len(ordered) - len(ended))
     leading = ("model", "final [95 %]", "metric")
     records = [
         {name: brief[name] for name in leading} | {COMPARISON: note} | brief

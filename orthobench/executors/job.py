@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench.errors import OrthobenchError, RunLockedError, one_line
+from orthobench.errors import OrthobenchError, RunLockedError
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
@@ -27,6 +27,7 @@ from orthobench.plugins.sources import Sources
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.system.location import Location
+from orthobench.system.own_code import described
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock
 from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import DEFAULTS, OutOfMemory, train
@@ -179,7 +180,7 @@ def attempt(
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the code of a layer may exit, or raise any error
-        cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
+        cause = str(error) if isinstance(error, OutOfMemory) else described(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
         return Outcome(job, Ending.FAILED, cause)

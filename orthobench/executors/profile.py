@@ -9,10 +9,11 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import cast
 
-from orthobench.errors import OrthobenchError, UsageError, one_line
+from orthobench.errors import OrthobenchError, UsageError
 from orthobench.executors.job import Job
 from orthobench.isolation import isolated
 from orthobench.options.data_folder import use_data_folder
+from orthobench.system.own_code import described
 from orthobench.system.spawn import Spawning
 from orthobench.training.device import pick_device
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
@@ -69,5 +70,5 @@ def _send_profile(job: Job, sender: Connection) -> None:
     except OrthobenchError as error:
         message = UsageError(str(error))
     except Exception as error:
-        message = ProfileError(f"its first steps failed: {one_line(error)}")
+        message = ProfileError(f"its first steps failed: {described(error)}")
     sender.send(message)

@@ -25,6 +25,7 @@ from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, attempt, record_failure
 from orthobench.system.location import Location
+from orthobench.system.own_code import described
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class RayExecutor:
         except exceptions.TaskCancelledError:
             return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # code around `attempt` failed
-            cause = one_line(error.cause)
+            cause = described(error.cause)
         except exceptions.RayError as error:
             cause = one_line(error)
             if stopping:

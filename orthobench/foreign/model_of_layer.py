@@ -30,7 +30,6 @@ from torch.nn.utils import parametrize
 
 from orthobench.errors import UsageError
 from orthobench.foreign.constructor import Constructor, read_constructor, settings_class
-from orthobench.foreign.own_code import described
 from orthobench.foreign.trial import (
     INPUTS,
     Interface,
@@ -49,6 +48,7 @@ from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, has_any_length, scan_steps
 from orthobench.settings import text
+from orthobench.system.own_code import described
 
 _TRIAL_SIZES = ((8, 16), (64, 128))
 """Hidden sizes of two trials, from which the number of outputs at other sizes follows."""

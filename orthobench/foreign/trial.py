@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.foreign.constructor import PAGE
-from orthobench.foreign.own_code import described, lacks_gpu, place_of, progress
+from orthobench.system.own_code import calls, described, place_of
 
 _STEPS, _BATCH, INPUTS = (64, 16, 4), 3, 5
 """Shape of the trial's inputs; the numbers differ, so that no axis is taken for another one.
@@ -56,12 +56,26 @@ class Refused(Exception):
 
     def __init__(self, error: BaseException, where: str) -> None:
         self.is_bug = place_of(error) is not None
-        self.progress = progress(error, __file__)
-        if lacks_gpu(error):
+        self.progress = _progress(error)
+        if _lacks_gpu(error):
             super().__init__("its Triton kernels need a GPU, and this machine has none: train it on one that has")
             return
         hint = "" if self.is_bug else f"; {PAGE} has an adapter to paste"
         super().__init__(f"{described(error)}, {where}{hint}")
+
+
+def _progress(error: BaseException) -> tuple[int, ...]:
+    """Return how far a layer got until it raised an error; the larger of two tuples got further.
+
+    It is the position in each function, from the outermost one, without those of this file, which call the layer.
+    """
+    return tuple(call.tb_lasti for call in calls(error) if call.tb_frame.f_code.co_filename != __file__)
+
+
+def _lacks_gpu(error: BaseException) -> bool:
+    """Return whether Triton raised an error on a machine without a GPU, where it says that it has no driver."""
+    names = (call.tb_frame.f_globals.get("__name__", "") for call in calls(error))
+    return not torch.cuda.is_available() and any(str(name).split(".")[0] == "triton" for name in names)
 
 
 LayerValue = Any
@@ -364,7 +378,7 @@ class LayerTrial:
                     in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
             except Exception as error:  # a wrong call may raise any error
                 has_run, has_state = isinstance(error, Unfit), way.start not in ("", "none")
-                raised.append(((has_run, progress(error, __file__), has_state), way, error))
+                raised.append(((has_run, _progress(error), has_state), way, error))
                 continue
             if in_time and not in_batch:
                 return way

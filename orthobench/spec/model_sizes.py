@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import torch
 
-from orthobench.errors import OrthobenchError, UsageError, one_line
+from orthobench.errors import OrthobenchError, UsageError
 from orthobench.model import Signature, State
 from orthobench.model.build import build_model
 from orthobench.spec.resolve import RunConfig
+from orthobench.system.own_code import described
 from orthobench.task import Batch, SyntheticSettings
 
 LARGEST_ON_CPU = 2**11
@@ -45,7 +46,7 @@ class Counter:
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
+            raise UsageError(f"{config.spec.model} cannot be built: {described(error)}") from error
 
     def state_size(self, config: RunConfig) -> int:
         """Return how many real numbers the model carries from step to step, for one sequence.
@@ -75,7 +76,7 @@ class Counter:
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
+            raise UsageError(f"{config.spec.model} cannot be built: {described(error)}") from error
         size = _size_of(state)
         if not size:
             raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")

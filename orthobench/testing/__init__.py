@@ -17,6 +17,7 @@ from typing import Any
 from orthobench.errors import MissingDataError
 from orthobench.isolation import isolated
 from orthobench.plugins import PluginKind
+from orthobench.system.own_code import message_of
 from orthobench.testing import model_checks, probe_checks, task_checks
 
 CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {
@@ -40,6 +41,5 @@ def problems(kind: PluginKind, plugin: Any) -> list[str]:
         except MissingDataError:
             raise
         except Exception as error:
-            message = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failures.append(f"{check.__name__}: {message}")
+            failures.append(f"{check.__name__}: {message_of(error)}")
     return failures

@@ -9,6 +9,7 @@ import torch
 from orthobench.errors import OrthobenchError, UsageError, lacks_memory, one_line
 from orthobench.isolation import seed_generators
 from orthobench.spec.resolve import RunConfig
+from orthobench.system.own_code import message_of
 from orthobench.task import derive_seed
 from orthobench.training.device import CPU
 from orthobench.training.trainer import Trainer
@@ -57,8 +58,8 @@ def check_fit(configs: Iterable[RunConfig], device: torch.device = CPU) -> Train
         except OrthobenchError as error:
             refusal = refusal or error
         except ValueError as error:
-            message = str(error).splitlines()[0] if str(error) else "an invalid value"
-            refusal = refusal or UsageError(f"{config.spec.task} and {config.spec.model} do not fit: {message}")
+            pair = f"{config.spec.task} and {config.spec.model}"
+            refusal = refusal or UsageError(f"{pair} do not fit: {message_of(error)}")
         except Exception:  # a plugin may raise any error; the run raises it again and stores it
             return None
     if refusal is not None:

@@ -19,6 +19,7 @@ from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.system.cores import spinning_threads
+from orthobench.system.own_code import described
 from orthobench.training.checkpoint import lock, places
 from orthobench.training.device import pick_device
 from orthobench.training.events import EventSink
@@ -104,9 +105,10 @@ def train(
                 memory_error = str(error).partition("\n")[0]
                 kind = "GPU memory" if isinstance(error, torch.OutOfMemoryError) else "memory"
             else:
-                stops = isinstance(error, (KeyboardInterrupt, StorageError))
+                is_stop = isinstance(error, (KeyboardInterrupt, StorageError))
+                status, reason = (Status.INTERRUPTED, one_line) if is_stop else (Status.FAILED, described)
                 with suppress(StorageError):  # nothing can be written
-                    loop.end(Status.INTERRUPTED if stops else Status.FAILED, one_line(error))
+                    loop.end(status, reason(error))
                 raise
         if memory_error is not None:  # outside the except clause, where the error still holds the tensors
             # Recorded before the search for a smaller size, because that search trains a

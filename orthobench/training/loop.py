@@ -24,13 +24,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from orthobench.errors import StorageError, UsageError, lacks_memory, one_line
+from orthobench.errors import StorageError, UsageError, lacks_memory
 from orthobench.model import State
 from orthobench.options.arguments import OnDivergence
 from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence import workspace
 from orthobench.store import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.system import environment
+from orthobench.system.own_code import described
 from orthobench.task import Batch, Split, as_stream
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
@@ -159,7 +160,7 @@ class Evaluator:
         except Exception as error:
             if error in stops or lacks_memory(error):  # because the resumed run may fit on another machine
                 raise
-            problem = f"the final metrics failed: {one_line(error)}"
+            problem = f"the final metrics failed: {described(error)}"
             _logger.warning("run %s: %s", self.trainer.config.spec.key, problem)
             return {}, problem
 

@@ -21,7 +21,7 @@ from orthobench.display.console import Console
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
 from orthobench.spec.resolve import resolve
-from orthobench.store import open_store
+from orthobench.store import Status, open_store
 
 HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}
 
@@ -87,8 +87,6 @@ def test_group_without_a_command_shows_help(orthobench, group):
 
 
 def test_empty_database_names_the_first_step(orthobench, tmp_path):
-    from orthobench.store import open_store
-
     with open_store("results.db", create=True):
         pass
     assert (
@@ -127,8 +125,6 @@ def test_run_show_ls_and_run_again(orthobench, tiny_options):
 
 def test_show_lists_the_segments_of_a_resumed_run(orthobench):
     from support.records import run_record
-
-    from orthobench.store import open_store
 
     record = run_record(resolve(Catalog(), "adding", "rnn", {}).spec)
     with open_store("results.db", create=True) as store:
@@ -375,8 +371,6 @@ def test_unknown_key_names_the_listing_command(orthobench, tiny_options):
 
 
 def test_killed_run_is_not_listed_as_running(orthobench, tiny_options, tmp_path):
-    from orthobench.store import Status, open_store
-
     orthobench("run", "adding", "rnn", *tiny_options)
     with open_store(str(tmp_path / "results.db")) as store:
         store.update(store.runs()[0].id, {"status": Status.RUNNING})
@@ -506,6 +500,37 @@ def test_narrow_summary_leaves_out_columns_and_no_digits(after, tiny_options, mo
         assert any("best" in line.split() for line in lines) == marked
         assert any("no better" in line for line in lines) != marked
     assert max(map(len, output.getvalue().splitlines())) <= width
+
+
+@pytest.mark.parametrize("baseline", [1e9, None])
+@pytest.mark.parametrize(
+    ("scornn", "lstm", "expected"),
+    [
+        (Status.FAILED, Status.FAILED, ["no result", "no result"]),
+        (Status.FINISHED, Status.FAILED, ["", "no result"]),
+        (Status.FAILED, Status.FINISHED, ["no result", ""]),
+        (Status.DIVERGED, Status.DIVERGED, ["no better", "few seeds"]),
+        (Status.DIVERGED, Status.FINISHED, ["few seeds", "best"]),
+        (Status.DIVERGED, Status.RUNNING, ["no better", "no result"]),
+    ],
+)
+def test_model_without_a_sound_run_is_not_the_best(after, tiny_options, monkeypatch, baseline, scornn, lstm, expected):
+    after(("sweep", "adding", "--models", "scornn,lstm", *tiny_options))
+    with open_store("results.db") as store:
+        rows = variants(store.runs())
+    states = {"scornn": scornn, "lstm": lstm}
+    for run in (run for row in rows for run in row.runs):
+        run.status, run.baselines = states[run.model], {} if baseline is None else {"mse": baseline}
+        if run.status in (Status.FAILED, Status.RUNNING):
+            run.final_value = run.best_value = None
+    output = io.StringIO()
+    monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=200))
+    print_summary(rows)
+    lines = [line for line in output.getvalue().splitlines() if line.startswith(("scornn", "lstm"))]
+    words = {line.split()[0]: line for line in lines}
+    for model, word in zip(("scornn", "lstm"), expected, strict=True):
+        said = [each for each in ("best", "no better", "few seeds", "no result") if f"  {each}  " in words[model]]
+        assert said == ([word] if word else []), words[model]
 
 
 def test_summary_of_several_tasks_names_each_metric(orthobench, tiny_options, capsys):

@@ -71,7 +71,7 @@ def test_model_that_does_not_fit_the_task_creates_no_database(command, orthobenc
     arguments = [word.replace("rnn,lstm", "rnn") for word in COMMANDS[command]]
     arguments = ["rnn_of_images" if word == "rnn" else word for word in arguments]
     error = refused(orthobench, tmp_path, [*arguments, "--plugin", "rnn_of_images.py"])
-    assert error == "error: adding and rnn_of_images do not fit: the model reads images\n"
+    assert error == "error: adding and rnn_of_images do not fit: the model reads images (rnn_of_images.py:5)\n"
 
 
 def test_sweep_with_one_possible_run_is_trained(orthobench, tmp_path):

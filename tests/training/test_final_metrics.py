@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -93,10 +94,11 @@ def test_stop_in_the_final_metrics_loses_no_iteration(run):
 def test_failure_costs_the_final_metrics_only(run, tmp_path, caplog):
     observer = Watching()
     assert run(observer, task=Failing) == (Status.FINISHED, [])
-    assert "the final metrics failed: ValueError: cannot convert" in caplog.text
+    problem = r"the final metrics failed: \S+:\d+ raises ValueError: cannot convert"
+    assert re.search(problem, caplog.text)
     with open_store(str(tmp_path / "r.db")) as store:
         (record,) = store.runs()
-        assert record.message == "the final metrics failed: ValueError: cannot convert"
+        assert re.fullmatch(problem, record.message)
         assert record.final_value is not None
         assert max(row.iteration for row in store.metrics([record.id])) == 12
     calls = Concluding.calls

@@ -205,7 +205,8 @@ def test_failed_run_states_the_reason_and_may_be_retried(config, tmp_path):
         carry_out(config, tmp_path, Watching(die_at=3))
     with open_store(str(tmp_path / "r.db")) as store:
         run = store.find(config.spec.key)
-        assert (run.status, run.message) == (Status.FAILED, "SystemError: cut off")
+        assert run.status == Status.FAILED
+        assert run.message.endswith(" raises SystemError: cut off")
     assert carry_out(config, tmp_path)[0] == Status.FINISHED
 
 
