@@ -99,6 +99,11 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"unknown {kind} '{word}': {hint}")
 
 
+def shown(value: object) -> str:
+    """Return the beginning of a value's repr in one line, because that of an array or a table has many."""
+    return " ".join(repr(value).split())[:80]
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, such as "1 run" or "3 runs"."""
     return f"{count} {noun}{'s' * (count != 1)}"

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, shown
 from orthobench.metric import Metric as Metric
 from orthobench.model import Model, Signature, State
 from orthobench.recurrence import GradientTrace
@@ -293,13 +293,13 @@ class Task(ABC):
     def wrong_attribute(cls) -> str:
         """Say which attribute of the class has a wrong value; "" if none has."""
         if not (isinstance(cls.Settings, type) and issubclass(cls.Settings, Settings)):
-            return f"Settings={cls.Settings!r:.80}: derive a class from orthobench.settings.Settings"
+            return f"Settings={shown(cls.Settings)}: derive a class from orthobench.settings.Settings"
         metrics: Any = cls.metrics
         if not (isinstance(metrics, (tuple, list)) and metrics and all(isinstance(each, Metric) for each in metrics)):
-            return f"metrics={metrics!r:.80}: give a tuple such as (Metric('mse', 'min'),)"
+            return f"metrics={shown(metrics)}: give a tuple such as (Metric('mse', 'min'),)"
         for name in ("protocol", "quick"):
             if not isinstance(values := getattr(cls, name), Mapping):
-                return f"{name}={values!r:.80}: give a dictionary of settings"
+                return f"{name}={shown(values)}: give a dictionary of settings"
         strange = cls.protocol.keys() - TrainingSettings.model_fields.keys() - set(PROTOCOL_OF_MODELS)
         return f"protocol sets {', '.join(sorted(strange))}, which is not a training setting" if strange else ""
 
@@ -415,7 +415,7 @@ class Task(ABC):
         ):
             return {str(name): float(value) + 0.0 for name, value in values.items()}  # -0 becomes 0
         raise UsageError(
-            f"{cls.__name__}.baselines returned {values!r:.80}: return a number for each metric, such as "
+            f"{cls.__name__}.baselines returned {shown(values)}: return a number for each metric, such as "
             f"{{{cls.main_metric().name!r}: 0.5}}"
         )
 

@@ -92,7 +92,7 @@ def _runs(value: Any) -> tuple[Run | str, ...]:
     return tuple(map(one_run, (value,) if isinstance(value, Run) else listed(value)))
 
 
-A_RUN = (one_run, "the record of a run, its key, or the first digits of its key")
+A_RUN = (one_run, "the record of a run, or its key, which a table has as 'run'")
 SOME_RUNS = (_runs, "a table from `runs()`, or a list of records or keys")
 
 

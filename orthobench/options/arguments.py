@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from orthobench.errors import UsageError, unknown
+from orthobench.errors import UsageError, shown, unknown
 from orthobench.system.location import Location
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def check_tag(tag: Any) -> str:
         ValueError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
     """
     if not isinstance(tag, str) or not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-        raise ValueError(f"{tag!r:.80}: a tag is a short text of up to 64 characters without commas")
+        raise ValueError(f"{shown(tag)}: a tag is a short text of up to 64 characters without commas")
     if is_none(tag.strip()):
         raise ValueError(f"{tag}: this word selects runs without a tag; choose another tag")
     return tag.strip()
@@ -268,7 +268,7 @@ def read(name: str, value: Any, kind: ArgumentKind) -> Any:
         try:
             return validate(value)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"`{name}={value!r:.80}`: give {remedy}") from error
+            raise UsageError(f"`{name}={shown(value)}`: give {remedy}") from error
     if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
         raise UsageError(
             f"`device={value!r}`: give `device='cuda'`, and choose the GPU by the variable "

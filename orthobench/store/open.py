@@ -189,7 +189,7 @@ def check_writable(location: Location) -> None:
     """
     file = location.file
     if file is None:
-        if not location.is_server:
+        if location.url.get_backend_name() == "sqlite":
             raise UsageError(f"the results in {location} would be lost at the end: give a file, such as `db='runs.db'`")
         return
     _check_file(file, create=True)

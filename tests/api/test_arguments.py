@@ -193,8 +193,15 @@ def test_wrong_argument_of_a_method_is_one_line_with_the_fix(tmp_path, name, met
 
 @pytest.mark.parametrize("call", [ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")])
 def test_a_number_is_no_run(call):
-    with pytest.raises(ob.UsageError, match=r"^`run=3`: give the record of a run, its key"):
+    with pytest.raises(ob.UsageError, match=r"^`run=3`: give the record of a run, or its key"):
         call(3)
+
+
+def test_value_with_many_lines_is_told_in_one(tmp_path):
+    with ob.open_results(database(tmp_path)) as results, pytest.raises(ob.UsageError) as caught:
+        results.curve(pd.Series({"run": "a1", "task": "adding"}), "mse")
+    assert str(caught.value).startswith("`run=run a1 task adding")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("call", [ob.report, ob.compare])

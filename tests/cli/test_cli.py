@@ -197,6 +197,10 @@ def test_shown_command_can_be_pasted_into_a_shell(tmp_path):
         (("run", "adding", "rnn", "--db", ""), "the database has an empty name"),
         (("ls", "--db", " "), "the database has an empty name"),
         (("run", "adding", "rnn", "--db", "sqlite://"), "would be lost at the end: give a file"),
+        (
+            ("run", "adding", "rnn", "--db", "mysql://me@host/name"),
+            "needs a driver that is not installed: use SQLite or",
+        ),
         (("run", "adding", "rnn", "--db", "x" * 300), "the name of a file or folder is too long, xxx"),
         (("report", "--html", "-o", ""), "--out is empty"),
         (("export", "06", "", "--format", "pt2"), "FILE is empty"),
