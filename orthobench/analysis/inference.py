@@ -360,9 +360,9 @@ def standings_summary(found: Mapping[str, Standing]) -> str:
         return f"{name} {_ONE[state]}"
     if len(counts) < 2:
         return "".join(
-            f"none of {count} others can be compared with so few seeds"
+            f"{'neither' if count == 2 else 'none'} of {count} others can be compared with so few seeds"
             if state == Standing.FEW
-            else f"all {count} others {_SEVERAL[state]}"
+            else f"{'both' if count == 2 else f'all {count}'} others {_SEVERAL[state]}"
             for state, count in counts.items()
         )
     *parts, last = (

@@ -63,7 +63,13 @@ class Variant:
         return summarize(values, bounds=self.run.main_metric.bounds(values))
 
     @property
+    def timed_on(self) -> str:
+        """The machine on which the runs of `seconds_per_epoch` were trained; "" without any."""
+        return next((run.environment.machine for run in of_one_machine(self.runs)), "")
+
+    @property
     def seconds_per_epoch(self) -> Summary | None:
+        """Seconds of an epoch over the runs of the machine that trained most of them."""
         seconds = [seconds for run in of_one_machine(self.runs) if (seconds := run.seconds_per_epoch) is not None]
         return summarize(seconds, bounds=(0.0, math.inf))
 

@@ -382,7 +382,7 @@ def test_reasons_are_readable(database):
         "baseline after 30 iterations: earlier in 67 % of 9 pairs",
         "rnn, n = 8 drops within 0 to 20 iterations, does not drop in 1 of 3 seeds; lstm, n = 8 drops within 0 "
         "iterations: longer in 50 % of 9 pairs that drop",
-        "stays at the baseline for 10 to 20 iterations; never drops below it in 1 of 3 seeds; limit 20 iterations",
+        "leaves the baseline after 10 to 20 iterations there; never in 1 of 3 seeds; limit 20 iterations",
         "largest setback after leaving the baseline for good: 0 of the baseline; does not leave the baseline for good "
         "in 1 of 3 seeds; limit 0.5 of the baseline",
     ]

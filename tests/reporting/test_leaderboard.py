@@ -83,7 +83,7 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
-    assert "With 5 seeds of each model a test can decide: give the commands" in page
+    assert "With 5 seeds each a test can decide: give the commands" in page
 
 
 def test_diverged_runs_rank_worst(database):
@@ -110,3 +110,24 @@ def test_further_variants_of_a_model_are_folded(database, tmp_path):
     ranks = r'<span class="rank">(\d)</span>.*?<bdi>(.*?)</bdi>'
     assert re.findall(ranks, board) == [("1", "LSTM, learning rate 0.2"), ("2", "RNN")]  # no gap
     assert re.search(r"<bdi>(.*?)</bdi>", further)[1] == "LSTM, learning rate 0.1"
+
+
+def test_only_the_best_variant_of_a_model_is_compared(database):
+    """Two models have one rival each, whatever they were tried with; the variants of a single model are rivals."""
+    rate = experiment("lstm", "last", [])
+    for seed in range(3):
+        for number in range(9):
+            database.run(rate, seed, test=[0.5, 0.01 * (number + 1) + seed / 1000], learning_rate=0.1 + number / 100)
+    (condition,) = collect(database.store)
+    assert headline(condition, leaderboard(condition)).endswith("with 6 seeds of each variant a test can decide")
+    assert [row.rank for row in leaderboard(condition)] == [*range(1, 10)]
+    for seed in range(3):
+        database.run(experiment("rnn", "last", []), seed, test=[0.5, 0.15 + seed / 1000])
+    (condition,) = collect(database.store)
+    rows = leaderboard(condition)
+    assert [(row.rank, row.variant.run.model) for row in rows] == [(1, "lstm"), (2, "rnn"), *[(None, "lstm")] * 8]
+    assert headline(condition, rows) == (
+        "lstm learning_rate=0.1 is first: MSE 0.011; rnn is clearly worse in every seed; "
+        "with 4 seeds of each model a test can decide"
+    )
+    assert {str(row.standing) for row in rows[1:]} == {"clearly worse"}

@@ -55,7 +55,7 @@ def test_figure_has_a_curve_over_the_multiples(section):
     curves = {trace["name"]: trace for trace in figure.data if trace.get("name") in ("GRU", "IRNN")}
     assert set(curves) == {"GRU", "IRNN"}
     for model, trace in curves.items():
-        assert list(trace["x"]) == [0, 1, 2, 3]
+        assert list(trace["x"]) == [1, 2, 4, 8]
         expected = [
             median(min(max(1 - 6 * mse, 0), 1) for mse in values[model.lower(), name])
             for name in ("mse", "mse_2t", "mse_4t", "mse_8t")

@@ -146,7 +146,14 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     share = lowest([share for share, _ in verdicts])
     if not share.seeds:
         return ClaimResult(claim, None, f"needs runs with {claim.named or 'tests'}", evidence)
-    return ClaimResult(claim, share, _reason(own, verdicts), evidence, own=own, rivals=rivals)
+    reason = _metric_words(claim.named, own[0]) + _reason(own, verdicts)
+    return ClaimResult(claim, share, reason, evidence, own=own, rivals=rivals)
+
+
+def _metric_words(name: str, variant: VariantData) -> str:
+    """Return the name of a claim's metric with a colon; "" for that of the task, and for a number of a probe."""
+    metric = variant.run.declared(name) if name and name != variant.run.metric else None
+    return f"{metric.label or metric.name}: " if metric else ""
 
 
 def _setting(subject: ClaimSubject, name: str) -> float:

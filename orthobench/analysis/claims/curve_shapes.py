@@ -171,9 +171,9 @@ class _Stays(CurveClaim):
         stays = [_stay(series, self.baseline(variant)) for series in self.curves(variant)]
         dropping = [stay for stay in stays if math.isfinite(stay)]
         share = share_of_seeds(math.isfinite(stay) and self.is_as_stated(stay) for stay in stays)
-        parts = [f"stays at the baseline for {in_words(dropping, ',.0f')} iterations"] if dropping else []
+        parts = [f"leaves the baseline after {in_words(dropping, ',.0f')} iterations there"] if dropping else []
         if stuck := len(stays) - len(dropping):
-            parts.append(f"never drops below it in {stuck} of {len(stays)} seeds")
+            parts.append(f"never in {stuck} of {len(stays)} seeds")
         return share, f"{'; '.join(parts)}; limit {self.iterations:,} iterations"
 
 

@@ -104,7 +104,7 @@ def _near(printed: float, left: list[float], words: str) -> ClaimVerdict:
     """Compare the shares that are left with the published one."""
     low, high = printed / HALF_ORDER, printed * HALF_ORDER
     share = share_of_seeds(low <= part <= high for part in left)
-    return share, f"a factor of {_range(left)} {words}; the paper {printed:g}, limits {low:.2g} and {high:.2g}"
+    return share, f"a factor of {_range(left)} {words}; the paper {printed:g}, limits {low:.3g} and {high:.3g}"
 
 
 class ForgetsMore(VectorClaim):
@@ -159,4 +159,4 @@ class NearOne(VectorClaim):
 
 
 def _range(numbers: list[float]) -> str:
-    return in_words(numbers, ".2g")
+    return in_words(numbers)

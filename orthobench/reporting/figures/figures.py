@@ -108,7 +108,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             against_cost(condition, styles, STATE) if _state_matters(condition) else None,
         ),
         "seconds": (
-            f"Seconds of training, where the runs were trained, and its end. {ends}"
+            f"Seconds of training, and its end. {ends}{_several_machines(condition)}"
             + ("" if all(run.is_timed for variant in condition.variants for run in variant.runs) else f" {UNTIMED}"),
             against_cost(condition, styles, "seconds of training"),
         ),
@@ -417,6 +417,17 @@ def seeds_caption(condition: Condition) -> str:
         f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
     }
     return " ".join(text for text, holds in parts.items() if holds)
+
+
+def _several_machines(condition: Condition) -> str:
+    """Say that the runs were timed on several machines; "" for one."""
+    timed = [run for variant in condition.variants for run in variant.runs if run.phases.get("train")]
+    machines = list(dict.fromkeys(run.environment.machine for run in timed))
+    return (
+        f" The runs were trained on {' and '.join(machines)}: times compare on one machine only."
+        if machines[1:]
+        else ""
+    )
 
 
 def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:

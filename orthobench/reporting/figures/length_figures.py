@@ -59,7 +59,7 @@ def over_length(
     if bin_size > 1:
         words += f" Each point is the mean over {bin_size} lengths."
     if baseline is not None:
-        words += f" Grey dashes: the baseline, {baseline:.4g}."
+        words += f" Grey dashes: the baseline over all lengths together, {baseline:.4g}."
     if trained is not None:
         words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
         _shade(figure, trained, top)

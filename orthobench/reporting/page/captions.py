@@ -50,7 +50,7 @@ def where(condition: Condition) -> str:
 
 def sizes_and_seeds(condition: Condition) -> str:
     """Return each variant's hidden size and seeds, or the ranges if there are many variants."""
-    variants = condition.variants
+    variants = [variant for variant in condition.variants if not variant.run.is_trial] or condition.variants
     if len(variants) <= MOST_NAMED:
         return "; ".join(map(_described, variants)) + "." if variants else ""
     sizes = sorted({size for variant in variants if (size := _size(variant)) is not None})

@@ -506,9 +506,16 @@ def _statuses(conditions: Sequence[Condition]) -> list[tuple[str, int]]:
     return sorted(counts.items())
 
 
+LARGE = 1e5
+"""Numbers from this size on have an exponent, on the page and in its script."""
+
+
 def shown_number(value: float | None, digits: int = 4) -> str:
     """Return a number as the report shows it."""
-    return "–" if value is None else f"{value:.{digits}g}"
+    if value is None:
+        return "–"
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e+" in text and abs(value) < LARGE else text  # 1130 is easier to read than 1.13e+03
 
 
 def signed(value: float) -> str:

@@ -85,9 +85,12 @@ class ArtifactView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """The numbers of measured and of all results: cells of a table or curves of a figure; a study counts as 1."""
+        """The numbers of measured and of all results: cells of a table or curves of a figure; a study counts as 1.
+
+        A study of our own after a paper measures nothing that the paper has published.
+        """
         if self.is_study:
-            return int(self.study_result is not None and self.study_result.is_whole), 1
+            return (0, 0) if self.study and self.study.is_own else (int(self._is_study_whole), 1)
         if self.table:
             cells = [cell for cell in self.table.cells if cell.experiment]
             return sum(cell.measured is not None for cell in cells), len(cells)
@@ -98,10 +101,14 @@ class ArtifactView:
         return drawn - missing, drawn
 
     @property
+    def _is_study_whole(self) -> bool:
+        return self.study_result is not None and self.study_result.is_whole
+
+    @property
     def trained(self) -> tuple[int, int]:
         """The numbers of experiments with runs and of all experiments; those of a study are its own runs."""
         if self.is_study:
-            return max(self.loose_runs, self.coverage[0]), 1
+            return max(self.loose_runs, int(self._is_study_whole)), 1
         return len(self.printed) - len(self.missing), len(self.printed)
 
     @property
@@ -385,12 +392,14 @@ class LeaderboardRow:
     """A row of a leaderboard.
 
     Attributes:
-        rank: equal for variants whose shown medians are equal.
+        rank: equal for variants whose shown medians are equal; None for a variant that has none, because a better one
+            stands for its model.
         efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
-        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
+        standing: how the variant stands next to the first, at 5 % over all ranked rows, or over all others; None for
+            the first.
     """
 
-    rank: int
+    rank: int | None
     variant: VariantData
     efficient: bool
     standing: Standing | None
@@ -406,16 +415,21 @@ def best_first(condition: Condition) -> Condition:
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
-    """Rank the variants of a condition by the median over seeds of their final values, the best first.
+    """Rank the models of a condition by the median over seeds of their final values, the best first.
 
-    A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    The best variant of a model stands for it, and its others follow at the end. The variants of a single model are
+    ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left out.
     """
     sign = condition.metric.sign
     scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    found = [None, *standings_after_first([variant.scores for _, variant in scored])]
-    rows: list[LeaderboardRow] = []
-    for number, (score, variant) in enumerate(scored):
+    best = {variant.run.model: variant for _, variant in reversed(scored)}
+    ranked: list[tuple[float, VariantData]] = []
+    others: list[tuple[float, VariantData]] = []
+    for score, variant in scored:
+        (ranked if len(best) == 1 or best[variant.run.model] is variant else others).append((score, variant))
+
+    def row(score: float, variant: VariantData, rank: int | None, standing: Standing | None) -> LeaderboardRow:
         size = variant.run.parameter_count
         beaten = any(
             (other_score <= score and other.run.parameter_count <= SAME_SIZE * size)
@@ -423,14 +437,27 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
             for other_score, other in scored
             if other is not variant
         )
-        tied = rows and f"{score:.4g}" == f"{scored[number - 1][0]:.4g}"
-        rank = rows[-1].rank if tied else number + 1
-        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, found[number]))
+        return LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, standing)
+
+    shown = [f"{score:.4g}" for score, _ in ranked]
+    rows = [
+        row(score, variant, shown.index(text) + 1, standing)
+        for (score, variant), text, standing in zip(ranked, shown, _next_to_first(ranked), strict=True)
+    ]
+    further = _next_to_first([*ranked[:1], *others])[1:]
+    for (score, variant), standing in zip(others, further, strict=True):
+        rows.append(row(score, variant, None, standing))
     return rows
 
 
-def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
-    """Return in words which variant leads, whether others tie with it, and whether any beats the baseline."""
+def _next_to_first(scored: Sequence[tuple[float, VariantData]]) -> list[Standing | None]:
+    """Return how each variant stands next to the first; None for the first."""
+    return [None, *standings_after_first([variant.scores for _, variant in scored])][: len(scored)]
+
+
+def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
+    """Return in words which model leads, whether others tie with it, and whether any beats the baseline."""
+    rows = [row for row in board if row.rank is not None]
     if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
         return "no run has finished here yet" if not rows else "every run diverged"
     best = rows[0].variant.median
@@ -442,13 +469,14 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     value = f"{condition.metric.label or condition.metric.name} {best}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    found = {_bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank > 1}
+    noun = "model" if len({row.variant.run.model for row in rows}) > 1 else "variant"
+    found = {_bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank != 1}
     if set(found.values()) == {Standing.APART} and len(names) == 1:
-        return f"{names[0]} leads: {value}, {len(rows)} models"
+        return f"{names[0]} leads: {value}, {len(rows)} {noun}s"
     shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
     first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
     needed = open_seeds(_standings(rows))
-    more = f"with {needed} seeds of each model a test can decide" if needed else ""
+    more = f"with {needed} seeds of each {noun} a test can decide" if needed else ""
     return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
 
 
@@ -476,12 +504,13 @@ class MoreSeeds:
 
 
 def more_seeds(
-    condition: Condition, rows: Sequence[LeaderboardRow], results: Sequence[StoredStudy]
+    condition: Condition, board: Sequence[LeaderboardRow], results: Sequence[StoredStudy]
 ) -> MoreSeeds | None:
     """Return how to decide what too few seeds leave open in a ranking; None if nothing is open.
 
     The command is that of the study or of the paper's table or figure to which all ranked runs belong.
     """
+    rows = [row for row in board if row.rank is not None]
     needed = open_seeds(_standings(rows))
     best = rows[0].variant.median if rows else None
     if needed is None or best is None or not _beats_baseline(condition, best):

@@ -161,7 +161,9 @@ class Square:
             return progress
         measured, total = self.part.coverage
         decided = self.confirmed + self.against
-        claims = f"; {self.confirmed} of {decided} checks agree with the paper" if decided else ""
+        is_own = self.part.study is not None and self.part.study.is_own
+        agree = "hold" if is_own else "agree with the paper"
+        claims = f"; {self.confirmed} of {decided} checks {agree}" if decided else ""
         if not total:
             trained, experiments = self.part.trained
             if not experiments:
@@ -174,7 +176,7 @@ GLYPHS: dict[SquareStatus, str] = {"agree": "✓", "fails": "✗", "partial": "�
 STATUSES: dict[SquareStatus, str] = {
     "agree": "everything measured agrees with the paper",
     "fails": "a claim or a number does not hold",
-    "partial": "nothing contradicts the paper, but not all is measured or decided",
+    "partial": "nothing that three seeds decide contradicts the paper, but not all is measured or decided",
     "none": "nothing measured",
 }
 

@@ -63,12 +63,14 @@ def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Draw
         found = scores[variant.run.variant]
         rows = [found[multiple] for multiple in found]
         low, middle, high = (np.array([100 * float(each(row)) for row in rows]) for each in (min, median, max))
-        positions = np.log2(np.array(list(found), dtype=float))
+        positions = np.array(list(found), dtype=float)
         add_curve(figure, Curve(positions, middle, low, high, len(rows[0])), positions, variant.label, style)
     ticks = sorted({multiple for found in scores.values() for multiple in found})
-    figure.update_xaxes(tickvals=[float(np.log2(tick)) for tick in ticks], ticktext=[f"{tick}T" for tick in ticks])
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick}T" for tick in ticks])
     figure.update_yaxes(range=[0, 102])
-    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect", shown)
+    metric, longer = condition.metric.name, _longer_metric(condition)
+    by = f", by {metric} at T and by {longer} at its multiples" if longer not in ("", metric) else ""
+    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect{by}", shown)
     if len(best) < len(scores):
         words += f" The {len(best)} variants of {len(scores)} with the best sums. The table has all."
     return {figure_name: (words, figure)}

@@ -18,7 +18,7 @@ from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
 from orthobench.options.arguments import TableFormat
 from orthobench.reporting.page.names import distinguishing_values, full_title
-from orthobench.reporting.page.pages import PaperView, leaderboard
+from orthobench.reporting.page.pages import PaperView, best_first, leaderboard
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.latex import latex_table
@@ -109,6 +109,7 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
             "tests_not_better_than_baseline": variant.against_baseline and variant.against_baseline.tests_beyond,
             "solved": variant.solved and variant.solved.reached,
             **number_columns("seconds_per_epoch", variant.seconds_per_epoch),
+            "timed_on": variant.timed_on,
             "backends": "; ".join(variant.backends),
             "tags": ", ".join(variant.tags),
         }
@@ -126,6 +127,7 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         "better than baseline": lambda variant: str(variant.against_baseline or ""),
         "solved": lambda variant: f"{variant.solved.reached} of {variant.solved.seeds}" if variant.solved else "",
         "s / epoch [95 %]": lambda variant: interval_text(variant.seconds_per_epoch),
+        "timed on": lambda variant: variant.timed_on,
         "back ends": lambda variant: "; ".join(variant.backends),
         "tags": lambda variant: ", ".join(variant.tags),
     }
@@ -134,6 +136,8 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
     shown = [name for name, texts in rows.items() if any(texts) or name not in optional]
     if not any(len(variant.backends) > 1 for variant in everything):
         shown.remove("back ends")
+    if len({machine for variant in everything if (machine := variant.timed_on)}) < 2:
+        shown.remove("timed on")
     return Sheet(
         full_title(condition, among),
         records,
@@ -143,11 +147,9 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
 
 
 def ranked(condition: Condition) -> tuple[list[VariantData], dict[str, int]]:
-    """Return the variants, the best first, and the ranks of those that have one, by label."""
-    ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
-    order = {label: number for number, label in enumerate(ranks)}
-    shown = [variant for variant in condition.variants if not variant.run.is_trial]
-    return sorted(shown, key=lambda variant: order.get(variant.label, len(order))), ranks
+    """Return the variants, the best first, and the ranks of those that stand for their models, by label."""
+    ranks = {row.variant.label: row.rank for row in leaderboard(condition) if row.rank is not None}
+    return [variant for variant in best_first(condition).variants if not variant.run.is_trial], ranks
 
 
 def seeds_of(variant: Variant) -> str:

@@ -52,12 +52,12 @@ function variantsOf(section) {
 }
 
 /**
- * Return the condition with the most variants; quick presets come last.
+ * Return the condition with the most variants; quick presets, trials and earlier editions come last.
  * @param {HTMLElement[]} sections
  * @returns {HTMLElement | undefined}
  */
 function fullest(sections) {
-  return [...sections].sort((first, second) => Number("quick" in first.dataset) - Number("quick" in second.dataset) || variantsOf(second).length - variantsOf(first).length)[0];
+  return [...sections].sort((first, second) => Number("apart" in first.dataset) - Number("apart" in second.dataset) || variantsOf(second).length - variantsOf(first).length)[0];
 }
 
 /**
