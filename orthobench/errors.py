@@ -104,6 +104,11 @@ def shown(value: object) -> str:
     return " ".join(repr(value).split())[:80]
 
 
+def wrong_value(owner: object, method: str, value: object, wanted: str) -> UsageError:
+    """Return the error for what a method of a plugin has returned: "Parity.loss returned None: return a tensor"."""
+    return UsageError(f"{type(owner).__name__}.{method} returned {shown(value)}: return {wanted}")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, such as "1 run" or "3 runs"."""
     return f"{count} {noun}{'s' * (count != 1)}"

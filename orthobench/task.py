@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from orthobench.errors import UsageError, shown
+from orthobench.errors import UsageError, shown, wrong_value
 from orthobench.metric import Metric as Metric
 from orthobench.model import Model, Signature, State
 from orthobench.recurrence import GradientTrace
@@ -65,6 +65,18 @@ class Batch:
             self.inputs, state, trace=trace, lengths=self.lengths, positions=self.positions
         )
         return result
+
+    @staticmethod
+    def of(split: Split, examples: Tensor) -> Batch:
+        """Return the batch of these examples of a split.
+
+        Raises:
+            UsageError: the split returns something else.
+        """
+        batch: Any = split.batch(examples)
+        if not isinstance(batch, Batch):
+            raise wrong_value(split, "batch", batch, "Batch(inputs, targets)")
+        return batch
 
     def columns(self, first: int, last: int, outputs_by_step: bool) -> Batch:
         """Return the batch of the sequences first to last - 1.
@@ -420,6 +432,33 @@ class Task(ABC):
         )
 
 
+def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of a batch.
+
+    Raises:
+        UsageError: the task returns something else.
+    """
+    loss: Any = task.loss(outputs, targets)
+    if not isinstance(loss, Tensor):
+        raise wrong_value(task, "loss", loss, "a tensor of one number")
+    return loss
+
+
+def measured(task: Task, outputs: Tensor, targets: Tensor) -> Mapping[str, tuple[Tensor, float]]:
+    """Return the total and the weight of each metric of a task for a batch.
+
+    Raises:
+        UsageError: the task returns something else.
+    """
+    totals: Any = task.measure(outputs, targets)
+    if not isinstance(totals, Mapping) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor) for pair in totals.values()
+    ):
+        example = f"{{{task.main_metric().name!r}: (total, weight)}}"
+        raise wrong_value(task, "measure", totals, f"a tensor and a weight for each metric, such as {example}")
+    return totals
+
+
 _AHEAD = 512  # training sequences that are drawn together
 
 
@@ -461,7 +500,7 @@ class Batches:
         first = position - position % count
         if self._drawn is None or self._drawn[:2] != (epoch, first):
             last = min(first + count, self.per_epoch)
-            batch = self.task.train.batch(self._examples(epoch, first * self.size, last * self.size))
+            batch = Batch.of(self.task.train, self._examples(epoch, first * self.size, last * self.size))
             if count == 1:
                 return batch
             self._drawn = epoch, first, batch

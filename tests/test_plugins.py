@@ -172,6 +172,51 @@ def test_wrong_declaration_of_a_task_is_one_line_before_training(orthobench, wri
     assert "epoch" not in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        (
+            "return nn.functional.cross_entropy",
+            "nn.functional.cross_entropy",
+            "Parity.loss returned None: return a tensor",
+        ),
+        ("return Batch(", "return (", r"Bits.batch returned \(tensor.*: return Batch\(inputs, targets\)"),
+        (
+            "targets).sum(), len(targets))}",
+            "targets).float().mean())}",
+            "Parity.measure returned .*'accuracy': .total, weight",
+        ),
+        ("self.train = self.test", "self.tran = self.test", "Parity.__init__ does not set train: set train"),
+        ('readout="last"', 'readout="lst"', "unknown readout 'lst': did you mean last"),
+    ],
+)
+def test_wrong_result_of_a_task_names_the_method(orthobench, write, right, wrong, message):
+    assert TASK.count(right) == 1
+    file = write("bits.py", TASK.replace(right, wrong))
+    outcome = orthobench("run", "bits", "rnn", "--plugin", str(file), "--preset", "quick", "-s", "epochs=1")
+    assert outcome.code == 2
+    assert re.search(f"^error: {message}", outcome.err.splitlines()[-1]), outcome.err
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("return h, final", "return h", r"Identity.states returned tensor\(.*: return the states of all steps and"),
+        ("return h, final", "pass", "Identity.states returned None: return the states of all steps and"),
+        (
+            'return {"W": self.recurrent_weight}',
+            "pass",
+            "Identity.recurrent_matrices returned None: return a dictionary",
+        ),
+    ],
+)
+def test_wrong_result_of_a_model_names_the_method(orthobench, write, tiny_options, right, wrong, message):
+    file = write("mine.py", GOOD_MODEL.replace(right, wrong))
+    outcome = orthobench("run", "adding", "mine", "--plugin", str(file), *tiny_options)
+    assert outcome.code == 2
+    assert re.search(f"^error: {message}", outcome.err.splitlines()[-1]), outcome.err
+
+
 def test_right_declaration_of_a_task_trains(orthobench, write):
     file = write("bits.py", TASK)
     outcome = orthobench("run", "bits", "rnn", "--plugin", str(file), "--preset", "quick", "-s", "epochs=1")
@@ -510,12 +555,26 @@ def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     monkeypatch.setattr("orthobench.testing.model_checks.CHECKS", ())
     path = str(write("mine.py", GOOD_MODEL))
     assert orthobench("plugins", "--plugin", path, "--check").out.endswith(
-        "All is well: 1 of 1 plugins meet the contract.\n"
+        "All is well: 1 of 1 plugin meets the contract.\n"
     )
     write("mine.py", GOOD_MODEL.replace("    paper", "    reference"))
     checked = orthobench("plugins", "--plugin", path, "--check")
     assert checked.code == 1
-    assert checked.out.endswith("1 of 1 plugins do not meet the contract: model mine.\n")
+    assert checked.out.endswith("1 of 1 plugin does not meet the contract: model mine.\n")
+
+
+def test_check_of_one_plugin_says_a_reason_once(orthobench, write):
+    path = str(write("mine.py", GOOD_MODEL.replace("self.input_weight)", "self.input_wieght)")))
+    checked = orthobench("plugins", "mine", "--check", "--plugin", path)
+    first, last = checked.out.splitlines()
+    assert checked.code == 1
+    assert first.startswith("model mine (mine.py): ") or first.startswith(f"model mine ({path}): ")
+    assert first.count("input_wieght") == 1
+    assert re.search(r" and \d+ other checks: 'Identity' object has no attribute 'input_wieght' \(mine\.py:18\)", first)
+    assert last == "1 of 1 plugin does not meet the contract: model mine."
+    assert orthobench("plugins", "model/rnn", "--check", "--plugin", path).out == (
+        "All is well: 1 of 1 plugin meets the contract.\n"
+    )
 
 
 def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
@@ -526,9 +585,9 @@ def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path)
     monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
-    assert "not checked: mnist is not installed: orthobench data get mnist" in " ".join(checked.out.split())
+    assert checked.out.startswith("task mnist is not checked: mnist is not installed: orthobench data get mnist")
     last = checked.out.splitlines()[-1]
-    assert last == "All is well: 0 of 1 plugins meet the contract. Not checked, as the data is missing: task mnist."
+    assert last == "All is well: 0 of 1 plugin meets the contract. Not checked, as the data is missing: task mnist."
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), [(r, *fault) for r, faults in FAULTS.items() for fault in faults])

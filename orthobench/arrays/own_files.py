@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -184,10 +185,15 @@ def from_table(frame: pd.DataFrame) -> Raw:
     which is not a feature. A column `split` says to which part a sequence belongs.
 
     Raises:
-        UsageError: a column has text or gaps, or two columns have the same role.
+        UsageError: a column has text, gaps or no name, or two columns have the same role.
     """
     if frame.empty:
         raise UsageError("its table has no rows or no columns: write it again")
+    for number, column in enumerate(frame.columns, start=1):
+        if re.fullmatch(r"(Unnamed: \d+|__index_level_\d+__)?", str(column)):  # the names that pandas gives
+            raise UsageError(
+                f"column {number} has no name: write the table without its index (index=False), or name the column"
+            )
     names = {role: _column(frame, role) for role in (TARGET, SEQUENCE, TIME, ("split",))}
     target, sequence, time, split = names.values()
     for column in frame.columns:

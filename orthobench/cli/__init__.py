@@ -284,8 +284,9 @@ def _message(error: typer.TyperException) -> str:
     message = error.format_message().replace("Value error, ", "")
     message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
     message = message.replace("Input should", "should")
-    if option and context is not None and not getattr(error, "possibilities", None) and _takes(context, "--set"):
-        message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"
+    name = str(option).lstrip("-").replace("-", "_")
+    if context is not None and not getattr(error, "possibilities", None) and _is_setting(name, context):
+        message = f"{message.rstrip('.')}: a setting is written -s {name}=VALUE"
     if context is not None and (hint := _hint(context, message)):
         message = f"{message.rstrip('.')}: {hint}"
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
@@ -307,7 +308,19 @@ def _hint(context: Any, message: str) -> str:
                 return f"a setting is written -s {second}"
             if _takes(context, "--where"):
                 return f"a condition is written --where {second}"
-    return "models are written --models A,B" if _takes(context, "--models") else ""
+    if _takes(context, "--models"):
+        return "models are written --models A,B"
+    return f"the file is written --out {extra[0]}" if _takes(context, "--out") and len(extra) == 1 else ""
+
+
+def _is_setting(name: str, context: Any) -> bool:
+    """Return whether a command takes settings, and training or a built-in plugin has one of this name."""
+    from orthobench.spec.index import index
+
+    if not _takes(context, "--set"):
+        return False
+    groups = [index()["training"], *(plugin.get("settings", []) for plugin in index()["plugins"].values())]
+    return any(setting["name"] == name for group in groups for setting in group)
 
 
 def _takes(context: Any, flag: str) -> bool:

@@ -120,7 +120,7 @@ def command(
         for each in () if json else planned:
             typer.echo(each.line)
         if not planned:
-            typer.echo("no run has values from which a spread follows", err=True)
+            typer.echo("no metric has three seeds in the baseline and now, from which a spread would follow", err=True)
         return
     has_values = measured_file(baseline).exists()
     with resumable(TerminalDisplay(quiet), hint="; the same command resumes" if db else "") as display:

@@ -27,7 +27,7 @@ def command(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Test every plugin against the contract. Exit code 1: one fails.")
+        bool, typer.Option("--check", help="Test all plugins, or NAME, against the contract. Exit code 1: one fails.")
     ] = False,
     params: Annotated[
         bool, typer.Option("--params", help="Show the models' parameter counts next to the papers'.")
@@ -42,11 +42,11 @@ def command(
     that the papers used. `orthobench plugins training` explains batch size, epochs and the other settings of training.
     """
     from orthobench.cli.records import print_json
-    from orthobench.errors import UsageError
+    from orthobench.errors import UsageError, unknown
     from orthobench.plugins import Catalog
 
-    if name and (check or params):
-        raise UsageError(f"--{'check' if check else 'params'} covers all plugins: leave out {name}")
+    if name and params:
+        raise UsageError(f"--params covers all models: leave out {name}")
     if check and params:
         raise UsageError("--check and --params are different tables: give one of them")
     catalog = Catalog(plugin or ())
@@ -66,17 +66,26 @@ def command(
         ]
         print_json(counts) if json else _print_counts(counts)
         return
-    if name:
+    if name and not check:
         explanation = _explanation(catalog, name)
         print_json(explanation) if json else _print_explanation(explanation)
         return
-    listed = [_listed(entry, check) for entry in catalog]
-    listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken]
+
+    def is_named(entry: Plugin) -> bool:
+        return name in (None, entry.name, f"{entry.kind}/{entry.name}")
+
+    listed = [_listed(entry, check) for entry in catalog if is_named(entry)]
+    listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken if is_named(entry)]
+    if name and not listed:
+        raise unknown("task, model or probe", name, {entry.name for entry in catalog})
     if json:
         print_json(listed)
+    elif check:
+        _print_problems(listed)
+        typer.echo(_verdict(listed))
     else:
         _print_list(listed)
-        typer.echo(_verdict(listed) if check else "orthobench plugins NAME explains the settings of a task or model.")
+        typer.echo("orthobench plugins NAME explains the settings of a task or model.")
     if check and any(record["problem"] for record in listed):
         raise typer.Exit(1)
 
@@ -100,10 +109,22 @@ def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
         from orthobench.testing import problems
 
         try:
-            record["problem"] = "; ".join(problems(entry.kind, entry.load())) or None
+            record["problem"] = _joined(problems(entry.kind, entry.load())) or None
         except MissingDataError as error:
             record["unchecked"] = str(error)
     return record
+
+
+def _joined(failures: list[str]) -> str:
+    """Return the failures of checks as one text, in which checks that fail for the same reason share it."""
+    by_reason: dict[str, list[str]] = {}
+    for check, _, reason in (failure.partition(": ") for failure in failures):
+        by_reason.setdefault(reason, []).append(check)
+    parts = []
+    for reason, (first, *others) in by_reason.items():
+        more = f" and {len(others)} other check{'s' * (len(others) > 1)}" if others else ""
+        parts.append(f"{first}{more}: {reason}")
+    return "; ".join(parts)
 
 
 def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
@@ -232,23 +253,32 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
     for record in listed:
         fault = record["problem"]
         option = "" if record.get("default", True) else f" (-s probes={record['name']})"
-        unchecked = f" (not checked: {record['unchecked']})" if "unchecked" in record else ""
-        if fault:
-            title = Text(f"cannot be used: {fault}", style="red")
-        else:
-            title = Text(f"{record['title']}{option}{unchecked}")
+        title = Text(f"cannot be used: {fault}", style="red") if fault else Text(f"{record['title']}{option}")
         table.add_row(record["kind"], record["name"], record["origin"], title)
     console().print(table)
 
 
+def _print_problems(listed: list[dict[str, Any]]) -> None:
+    """Print the plugins that do not meet the contract, or could not be checked, with the reasons."""
+    for record in listed:
+        if reason := record["problem"]:
+            typer.echo(f"{record['kind']} {record['name']} ({record['origin']}): {reason}")
+        elif "unchecked" in record:
+            typer.echo(f"{record['kind']} {record['name']} is not checked: {record['unchecked']}")
+
+
 def _verdict(listed: list[dict[str, Any]]) -> str:
     """Return the last line of a check."""
+    from orthobench.errors import counted
+
     failing = [f"{record['kind']} {record['name']}" for record in listed if record["problem"]]
     unchecked = [f"{record['kind']} {record['name']}" for record in listed if "unchecked" in record]
     rest = f" Not checked, as the data is missing: {', '.join(unchecked)}." if unchecked else ""
     if failing:
-        return f"{len(failing)} of {len(listed)} plugins do not meet the contract: {', '.join(failing)}.{rest}"
-    return f"All is well: {len(listed) - len(unchecked)} of {len(listed)} plugins meet the contract.{rest}"
+        fail = f"do{'es' * (len(failing) == 1)} not meet the contract: {', '.join(failing)}"
+        return f"{len(failing)} of {counted(len(listed), 'plugin')} {fail}.{rest}"
+    meets = f"{len(listed) - len(unchecked)} of {counted(len(listed), 'plugin')}"
+    return f"All is well: {meets} meet{'s' * (len(listed) == 1)} the contract.{rest}"
 
 
 def _print_counts(counts: list[dict[str, Any]]) -> None:

@@ -195,6 +195,9 @@ def read_baseline(file: Path) -> Baseline:
         runs += [run for run in _of_built_in_plugins() if run_name(run) not in listed]
     if not runs and not content.keys() - {"run"}:
         raise UsageError(f"baseline {file} has no runs, so nothing would be checked: add a [[run]] with task and model")
+    tasks = {str(run.get("task")) for run in runs}
+    if unused := sorted(shared.keys() - tasks):
+        raise unknown(f"task of a table in baseline {file}, on which it has no run:", unused[0], tasks)
     measured = _read_measured(measured_file(file))
     for run in runs:
         _refuse_values(file, run)

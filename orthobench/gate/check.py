@@ -128,7 +128,10 @@ def check_baseline(
     if history is not None and db_only:
         raise UsageError("`history` is for a check that trains, because it names the commit of the code: leave it out")
     if history is not None:
-        check_writable(Location.of(history))
+        check_writable(location := Location.of(history))
+        if location.file is None or location.file.exists():
+            with open_store(history):  # before hours of training, because it may be no database
+                pass
     content = read_baseline(baseline)
     selected = content.select(only)
     # One run at a time in this process, because each run's speed is divided by that
@@ -149,6 +152,7 @@ def check_baseline(
 
     with ExitStack() as cleanup:
         temporary = None
+        refused_runs: dict[str, str] = {}
         if db is None and not db_only:
             temporary = Path(cleanup.enter_context(TemporaryDirectory(prefix="orthobench-check-")), "check.db")
         with _check_session(temporary or db, db_only, options, display) as (store, session):
@@ -162,14 +166,19 @@ def check_baseline(
                 trained = [
                     config for name, own in configs.items() if for_update or name not in refusals for config in own
                 ]
+                refused = None if for_update else refused_runs
                 with stop_on_signals(session.stop):
-                    calibrate(store, device, _trained(session, trained))
+                    calibrate(store, device, _trained(session, trained, refused))
             # An update records that this code produced the runs. In a new database this is true without a comparison.
             compares_code = not ((db_only and not for_update) or (db is None and not db_only))
             seed_results = {
                 name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
                 for name, own in configs.items()
             }
+        for name, own in configs.items():
+            for config in own:
+                if cause := refused_runs.get(config.spec.key):
+                    seed_results[name][config.spec.seed] = SeedResult(missing=f"could not start: {cause}")
 
         findings: list[Finding] = []
         for run in checked:
@@ -218,11 +227,14 @@ def _check_session(
             yield session.open_store, session
 
 
-def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
+def _trained(session: Session, configs: Sequence[RunConfig], refused: dict[str, str] | None) -> Iterator[Run]:
     """Train the pending runs lazily, one by one, and yield the records of the runs that did not fail.
 
+    Args:
+        refused: receives why runs could not start, by key, because a change that breaks a cell is what a check is for.
+
     Raises:
-        UsageError: a run cannot start.
+        UsageError: a run cannot start, and `refused` is None; or another process trains it.
         Stopped: the user stopped the session.
     """
     planned = session.plan([SweepRun(config, {}) for config in configs], estimate=False)
@@ -231,8 +243,10 @@ def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
     for outcome in session.outcomes(jobs):
         if outcome.ending == Ending.INTERRUPTED:
             raise Stopped
-        if outcome.ending in (Ending.REFUSED, Ending.BUSY):
+        if outcome.ending == Ending.BUSY or (outcome.ending == Ending.REFUSED and refused is None):
             raise UsageError(outcome.cause)
+        if outcome.ending == Ending.REFUSED and refused is not None:
+            refused[outcome.job.spec.key] = outcome.cause
         run = session.open_store.find(outcome.job.spec.key)
         if outcome.ending != Ending.FAILED and run is not None:
             yield run

@@ -230,7 +230,8 @@ def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResu
         return Finding(name, SPEED, Verdict.MISSING, "these runs have no calibration", **facts)
     times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor
     verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
-    return Finding(name, SPEED, verdict, f"a step takes {times:.2f} x the baseline's, {factor:g} allowed", **facts)
+    reason = f"the median step takes {times:.2f} x the baseline's, {factor:g} allowed"
+    return Finding(name, SPEED, verdict, reason, **facts)
 
 
 def _seeds(seeds: Sequence[int]) -> str:

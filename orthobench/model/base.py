@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from orthobench.errors import unknown, wrong_value
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.recurrence import GradientTrace, project, reading
 from orthobench.recurrence import State as State
@@ -154,12 +155,19 @@ class Signature:
 
     With `tokens` the inputs are symbol numbers `[T, B]` from 0 to input_size - 1. A layer has no output map: its
     `output_size` is 0.
+
+    Raises:
+        UsageError: no readout has this name.
     """
 
     input_size: int
     output_size: int
     readout: Readout
     tokens: bool = False
+
+    def __post_init__(self) -> None:
+        if self.readout not in get_args(Readout):
+            raise unknown("readout", str(self.readout), get_args(Readout))
 
     def output_shape(self, steps: int, batch_size: int, answers: int = 1) -> tuple[int, ...]:
         """Return the shape of the outputs for inputs of T steps; `answers` is the A of readout "positions"."""
@@ -367,7 +375,11 @@ class Model(nn.Module, ABC):
     ) -> tuple[Tensor, State]:
         """Run `states` on inputs as `forward` takes them, without the output map."""
         inputs = self.embed(inputs)
-        return self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
+        result: Any = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise wrong_value(self, "states", result, "the states of all steps and the final state, `(h, (h[-1],))`")
+        outputs, final = result
+        return outputs, final
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return the inputs of the recurrence `[T, B, features]`: E x_t with an embedding, else x_t.

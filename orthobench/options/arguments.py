@@ -269,6 +269,8 @@ def read(name: str, value: Any, kind: ArgumentKind) -> Any:
             return validate(value)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"`{name}={shown(value)}`: give {remedy}") from error
+    if name == "device" and value == "gpu":
+        raise UsageError("`device='gpu'`: give `device='cuda'`")
     if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
         raise UsageError(
             f"`device={value!r}`: give `device='cuda'`, and choose the GPU by the variable "

@@ -129,8 +129,8 @@ def _values(key: str, part: str) -> Iterator[str]:
     if match is None:
         if re.match(rf"{NUMBER}\s*\.\.", part):
             raise UsageError(
-                f"grid '{key}={part}' is not a range: write first..last:x2, or first..last:+64; "
-                "`orthobench tune` searches a range"
+                f"grid '{key}={part}' is not a range: write first..last:x2 or first..last:+64, or first..last and "
+                "first..last:log for a search of `orthobench tune`"
             )
         yield part
         return

@@ -241,7 +241,7 @@ class Catalog:
         except KeyError:
             if kind == "model":
                 _refuse_missing_class(name)
-            raise unknown(kind, name, self.names(kind)) from None
+            raise _unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
         """Return the plugin or layer that the user has named, whatever its kind; "model/lstm" also names the kind.
@@ -295,6 +295,24 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
+
+
+def _exists(name: str) -> bool:
+    """Return whether a file or folder has this name; no name is too long to ask."""
+    try:
+        return Path(name).exists()
+    except OSError:
+        return False
+
+
+def _unknown(kind: PluginKind, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for an unknown plugin, with what the user may have meant: a file of data, or a class."""
+    where, _, cls = name.rpartition(".")
+    if kind == "task" and _exists(name):
+        return UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}")
+    if kind == "model" and where and cls.isidentifier() and where.replace(".", "").isidentifier():
+        return UsageError(f"unknown model '{name}': a layer is named as MODULE:CLASS, such as {where}:{cls}")
+    return unknown(kind, name, known)
 
 
 def _refuse_missing_class(name: str) -> None:

@@ -11,6 +11,7 @@ from orthobench.metric import GRADIENT_NORM
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.recurrence import GradientTrace
 from orthobench.sequences import valid_steps
+from orthobench.task import loss_of
 
 
 class GradientNorm(Probe):
@@ -30,7 +31,7 @@ class GradientNorm(Probe):
     def __call__(self, context: ProbeContext) -> ProbeResult:
         trace = GradientTrace()
         outputs, _ = context.batch.through(context.model, trace=trace)
-        loss = context.task.loss(outputs, context.batch.targets)
+        loss = loss_of(context.task, outputs, context.batch.targets)
         parameters = [parameter for parameter in context.model.parameters() if parameter.requires_grad]
         torch.autograd.grad(loss, parameters, allow_unused=True)
         vectors: dict[str, Sequence[float]] = {}

@@ -6,6 +6,7 @@ import torch
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.recurrence import GradientTrace
+from orthobench.task import loss_of
 
 MOST_STATES = 1 << 23
 """If the states of all steps have more numbers, the probe is skipped: PyTorch would keep about ten times as many."""
@@ -32,7 +33,7 @@ class GradientNormOfMean(Probe):
             return ProbeResult()
         trace = GradientTrace(of_sum=True)
         outputs, _ = batch.through(model, trace=trace)
-        loss = context.task.loss(outputs, batch.targets)
+        loss = loss_of(context.task, outputs, batch.targets)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         torch.autograd.grad(loss, parameters, allow_unused=True)
         longest = steps if batch.lengths is None else int(batch.lengths.max())

@@ -23,12 +23,14 @@ one training iteration on fifty sequences of a hundred steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.errors import lacks_memory
+from orthobench.errors import lacks_memory, wrong_value
 from orthobench.metric import INSIDE, JACOBIAN, STEP, undefined
 from orthobench.model import Model
 from orthobench.probe import Probe, ProbeContext, ProbeResult
@@ -56,7 +58,10 @@ class Orthogonality(Probe):
     @torch.no_grad()
     def __call__(self, context: ProbeContext) -> ProbeResult:
         values = {}
-        for name, matrix in context.model.recurrent_matrices().items():
+        matrices: Any = context.model.recurrent_matrices()
+        if not isinstance(matrices, Mapping):
+            raise wrong_value(context.model, "recurrent_matrices", matrices, "a dictionary of matrices by name")
+        for name, matrix in matrices.items():
             if name in context.model.step_matrices:
                 values[f"{STEP}/{name}"] = orthogonality(matrix)
                 values[f"{STEP}_own_precision/{name}"] = orthogonality(matrix, matrix.dtype.to_real())

@@ -43,7 +43,8 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, ve
         vectors: write the vectors too, such as gradient norms through time and heat maps.
 
     Raises:
-        UsageError: Parquet needs a package that is not installed, or an existing file has another kind.
+        UsageError: Parquet needs a package that is not installed, an existing file has another kind, or one of vectors
+            would stay next to tables of other runs.
         StorageError: the folder cannot be written.
     """
     refuse_file(folder)
@@ -58,6 +59,8 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, ve
     files = [folder / f"{name}.{form}" for name in (["tables"] if form == "sqlite" else tables)]
     for file in files:
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])
+    if form != "sqlite" and not vectors and (earlier := folder / f"vectors.{form}").exists():
+        raise UsageError(f"{earlier} is of an earlier export, perhaps of other runs: export the vectors, or delete it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if form == "sqlite":

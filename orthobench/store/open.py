@@ -25,7 +25,7 @@ from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, ref
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
 from orthobench.system.files import storage_error
-from orthobench.system.location import Location, Place
+from orthobench.system.location import DEFAULT_DATABASE, Location, Place
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
@@ -194,7 +194,7 @@ def check_writable(location: Location) -> None:
         return
     _check_file(file, create=True)
     if not os.access(file if file.exists() else file.parent, os.W_OK) or not os.access(file.parent, os.W_OK):
-        raise UsageError(f"database {file} cannot be written: name one elsewhere with `db`")
+        raise UsageError(f"database {file} cannot be written: name one elsewhere")
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -205,7 +205,7 @@ def _check_file(file: Path, create: bool) -> None:
         if not create:
             raise DatabaseNotFoundError(
                 f"there is no database {file}: create it with `orthobench run adding scornn --preset quick`, or "
-                "name another with `db`"
+                f"name another{' with `db`' if str(file) == str(DEFAULT_DATABASE) else ''}"
             )
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
@@ -213,7 +213,7 @@ def _check_file(file: Path, create: bool) -> None:
     # Only SQLite may open the file, because closing it here would free all locks of this process on it. Another process
     # could then remove the log of an open connection, with all later writes to it.
     if not os.access(file, os.R_OK):
-        raise UsageError(f"database {file} cannot be read: make it readable, or name another with `db`")
+        raise UsageError(f"database {file} cannot be read: make it readable, or name another")
 
 
 def schema_revision(engine: Engine, location: Location) -> str | None:

@@ -303,7 +303,7 @@ def translated(file: Path, error: BaseException, read: Path | None = None) -> Or
     match code & PRIMARY_CODE:
         case sqlite3.SQLITE_NOTADB:
             return DamagedError(
-                f"{read} is not a database, or its first bytes are damaged: name another with `db`, or restore a backup"
+                f"{read} is not a database, or its first bytes are damaged: name another, or restore a backup"
             )
         case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN if has_no_inodes(file.parent):
             return unwritable(f"database {file}", NO_INODES, DELETE_FILES)

@@ -86,12 +86,16 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
         kind: a name in `KINDS`.
 
     Raises:
-        UsageError: the path is a folder or not a regular file, or its content has another kind; it stays as it is.
+        UsageError: the path is a folder or not a regular file, or its name or content has another kind; it stays as
+            it is.
     """
     own = KINDS[kind]
     if file.is_dir():
         raise UsageError(f"{file} is a folder: name a file in it, such as {file / f'report{own.suffix}'}")
     if not file.exists():
+        others = {each.suffix: each.name for each in KINDS.values()}
+        if (named := others.get(file.suffix.lower(), kind)) != kind:
+            raise UsageError(f"{file} is named as {named}, but would be {kind}: name it {file.with_suffix(own.suffix)}")
         return
     if not file.is_file():
         raise UsageError(f"refusing to overwrite {file}: it is not a regular file; name another file")

@@ -8,7 +8,7 @@ import torch
 
 from orthobench.model import ModelSettings
 from orthobench.sequences import valid_steps
-from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings
+from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of
 from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.test_lengths import lengths_and_scores
 
@@ -133,7 +133,7 @@ def the_loss_can_be_minimised(task_class: Any) -> None:
     task = _make(task_class)
     batch = _first(task.train)
     outputs = _zeros(task, batch).requires_grad_()
-    loss = task.loss(outputs, batch.targets)
+    loss = loss_of(task, outputs, batch.targets)
     require(loss.dim() == 0 and bool(loss.isfinite()), "the loss is not one finite number")
     loss.backward()
     gradient = outputs.grad
@@ -189,7 +189,7 @@ def _numbers(task: Task, batch: Batch, outputs: torch.Tensor) -> dict[str, float
     """Return the loss and every metric of a batch."""
     measured = task.measure(outputs, batch.targets)
     metrics = task.summarise({name: float(total) / weight for name, (total, weight) in measured.items()})
-    return {"the loss": float(task.loss(outputs, batch.targets)), **metrics}
+    return {"the loss": float(loss_of(task, outputs, batch.targets)), **metrics}
 
 
 def _is_near(value: float, other: float) -> bool:

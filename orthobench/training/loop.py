@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from orthobench.recurrence import workspace
 from orthobench.store import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.system import environment
 from orthobench.system.own_code import described
-from orthobench.task import Batch, Split, as_stream
+from orthobench.task import Batch, Split, as_stream, measured
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
 from orthobench.training.recording import WeightsKeeper
@@ -127,7 +128,7 @@ class Evaluator:
         for batch in islice(self._evaluation_batches(split), max_batches):
             outputs, final_state = batch.through(model, state)
             state = final_state if self.task.carries_state else None
-            for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
+            for name, (total, weight) in measured(self.task, outputs, batch.targets).items():
                 sum_before, weight_before = totals.get(name, (0.0, 0.0))
                 # Tensors until the end, because reading a number in each batch would wait for the
                 # GPU; float64, because the sums are long.
@@ -203,7 +204,7 @@ class Evaluator:
         size = self.training.evaluation_batch_size
         stream = as_stream(self.task, split)
         if stream is None:
-            return map(split.batch, torch.arange(len(split), device=self.trainer.device).split(size))
+            return map(partial(Batch.of, split), torch.arange(len(split), device=self.trainer.device).split(size))
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
 
     def _is_solved(self, value: float) -> bool:

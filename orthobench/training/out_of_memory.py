@@ -10,7 +10,7 @@ import torch
 
 from orthobench.errors import lacks_memory
 from orthobench.probe import Probe, ProbeContext
-from orthobench.task import Batch, Split, as_stream
+from orthobench.task import Batch, Split, as_stream, loss_of
 from orthobench.training.loop import TrainingLoop
 from orthobench.training.trainer import Trainer
 
@@ -71,7 +71,7 @@ def _try_evaluation(trainer: Trainer, batch: Batch) -> None:
 
 def _try_step(trainer: Trainer, probe: Probe | None, batch: Batch) -> None:
     outputs, _ = batch.through(trainer.model)
-    trainer.task.loss(outputs, batch.targets).backward()
+    loss_of(trainer.task, outputs, batch.targets).backward()
     with torch.no_grad():
         trainer.step()
     if probe is not None:

@@ -17,7 +17,7 @@ from orthobench.model.build import build_model, check_size
 from orthobench.options.arguments import GraphMode
 from orthobench.recurrence.backends import last_used
 from orthobench.spec.resolve import RunConfig
-from orthobench.task import Batches, Task, seeded_generator
+from orthobench.task import Batches, Task, loss_of, seeded_generator
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
 from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernel_facts
@@ -39,6 +39,8 @@ class Trainer:
 
     def __init__(self, config: RunConfig, task: Task, device: torch.device) -> None:
         spec, self.training = config.spec, config.training
+        if missing := [name for name in ("signature", "train", "test") if not hasattr(task, name)]:
+            raise UsageError(f"{type(task).__name__}.__init__ does not set {' and '.join(missing)}: set {missing[0]}")
         if self.training.plateau_decay != 1 and task.validation is None:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         if self.training.judged_by != "test" and task.validation is None:
@@ -239,7 +241,7 @@ class Trainer:
         All effects are on persistent tensors, so that a CUDA graph can repeat them.
         """
         outputs, final_state = self.model(inputs, carried or None, lengths=lengths, positions=positions)
-        loss = self.task.loss(outputs, targets)
+        loss = loss_of(self.task, outputs, targets)
         penalty = self.model.penalty()
         for parameter in self._parameters:
             # None and not zero, because an optimiser skips parameters without a gradient, and

@@ -204,7 +204,7 @@ def test_failing_run_does_not_end_the_sweep():
     options = ob.RunOptions(plugins=(Path("flawed.py"),))
     sweep = ob.sweep("adding", ["flawed", "rnn"], settings=SETTINGS, jobs=0, options=options)
     assert [(outcome.job.spec.model, outcome.cause) for outcome in sweep.failed] == [
-        ("flawed", "ArithmeticError: on purpose")
+        ("flawed", "flawed.py:5 raises ArithmeticError: on purpose")
     ]
     assert {run.model: run.status for run in sweep.runs} == {"flawed": "failed", "rnn": "finished"}
 

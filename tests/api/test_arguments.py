@@ -338,3 +338,8 @@ def test_no_setting_has_the_name_of_an_argument_of_sweep():
     names = {setting["name"] for each in descriptions for setting in each.get("settings", ())}
     assert "hidden_size" in names
     assert not names & SWEEP_ARGUMENTS
+
+
+def test_device_gpu_is_told_its_name():
+    with pytest.raises(ob.UsageError, match=r"^`device='gpu'`: give `device='cuda'`$"):
+        ob.RunOptions(device="gpu")

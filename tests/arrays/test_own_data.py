@@ -348,6 +348,7 @@ def test_a_pickle_is_refused_and_not_run(name, tmp_path, monkeypatch):
         ("y\n1\n2\n", "no feature"),
         ("y,label,a\n", "no rows"),
         ("sequence;a;y\n0;1;2\n", "not separated by commas"),
+        (",a,b,y\n0,1,2,0\n1,3,4,1\n", "column 1 has no name: write the table without its index"),
     ],
 )
 def test_bad_tables_are_refused(content, message, tmp_path):

@@ -436,12 +436,21 @@ def test_quick_commands_do_not_load_torch(tmp_path):
     assert outcome.returncode == 0, outcome.stderr
 
 
+def test_unknown_option_that_is_no_setting_is_not_called_one(orthobench):
+    outcome = orthobench("run", "adding", "lstm", "--dry-run")
+    assert (outcome.code, outcome.err) == (2, "error: No such option: --dry-run (help: orthobench run --help)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("run", "scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
         (("run", "adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
         (("sweep", "adding", "--models", "scornn,", "lstm"), "a list has no spaces: write scornn,lstm"),
+        (("report", "--html", "page.html"), "the file is written --out page.html"),
+        (("run", "adding", "torch.nn.GRU"), "a layer is named as MODULE:CLASS, such as torch.nn:GRU"),
+        (("run", ".", "gru"), "your own data is a task if you write array:."),
+        (("tune", "adding", "-m", "rnn", "--grid", "learning_rate=1e-4..1e-2:lgo", "--trials", "2"), "first..last:log"),
     ],
 )
 def test_misplaced_words_get_a_hint(orthobench, words, message):

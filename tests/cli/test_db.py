@@ -183,6 +183,15 @@ def test_merge_keeps_a_run_in_training(orthobench, database, tmp_path):
     assert "1 replaced" in orthobench("db", "merge", "again.db").out
 
 
+def test_export_leaves_no_vectors_of_other_runs(orthobench, database, tmp_path):
+    assert orthobench("db", "export", "out", "--vectors").code == 0
+    before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "out").iterdir())
+    outcome = orthobench("db", "export", "out", "--where", f"key={FINISHED}")
+    assert outcome.code == 2
+    assert "out/vectors.csv is of an earlier export" in outcome.err
+    assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "out").iterdir()) == before
+
+
 def test_export_writes_runs_and_metrics(orthobench, database, tmp_path):
     with open_store(str(database)) as store:
         (first, second) = store.runs()

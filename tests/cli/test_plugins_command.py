@@ -96,8 +96,8 @@ def test_paper_values_equal_their_files(orthobench):
     [
         (("scorn",), "unknown task, model or probe 'scorn': did you mean scornn or cornn?"),
         (("model/scorn",), "unknown model 'scorn': did you mean scornn"),
-        (("scornn", "--check"), "--check covers all plugins: leave out scornn"),
-        (("scornn", "--params"), "--params covers all plugins: leave out scornn"),
+        (("scornn", "--params"), "--params covers all models: leave out scornn"),
+        (("scorn", "--check"), "unknown task, model or probe 'scorn': did you mean scornn"),
         (("--check", "--params"), "give one of them"),
     ],
 )

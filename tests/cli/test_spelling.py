@@ -109,10 +109,10 @@ def test_arguments_in_backquotes_become_flags(message, shown):
 
 CASES = {
     "another database": (
-        lambda: ob.open_results("none.db"),
-        ("ls", "--db", "none.db"),
-        "there is no database none.db: create it with `orthobench run adding scornn --preset quick`, or name another "
-        "with {`db`|--db}",
+        lambda: ob.open_results("results.db"),
+        ("ls",),
+        "there is no database results.db: create it with `orthobench run adding scornn --preset quick`, or name "
+        "another with {`db`|--db}",
     ),
     "a time": (
         lambda: ob.RunOptions(checkpoint_every=float("inf")),

@@ -13,6 +13,11 @@ from orthobench.gate.margins import detectable_loss, detection
 from orthobench.store import open_store
 from orthobench.store.tables import CHECK
 
+METRIC = """
+[run.metrics.mse]
+direction = "min"
+allowed_loss = 3.0
+"""
 TEXT = """\
 [task.adding]
 seeds = [0, 1, 2]
@@ -414,3 +419,44 @@ def test_unknown_setting_is_reported_with_its_run(file, orthobench):
 
 def test_help_explains_the_exit_codes(orthobench):
     assert "Exit code 0" in orthobench("check", "--help").out
+
+
+OWN_CELL = """
+import torch
+
+class Mine(torch.nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.rnn = torch.nn.RNN(input_size, hidden_size)
+
+    def forward(self, x):
+        return self.rnn(x)
+"""
+
+
+def test_cell_that_a_change_breaks_is_not_measured_and_stops_no_other_run(measured, file, tmp_path):
+    (tmp_path / "cell.py").write_text(OWN_CELL)
+    file.write_text(f'{TEXT}\n[[run]]\ntask = "adding"\nmodel = "./cell.py:Mine"\n{METRIC}')
+    own = ("--only", "adding/./cell.py:Mine")
+    assert measured("check", "--update", "--reason", "a cell", *own).code == 0
+    (tmp_path / "cell.py").write_text(OWN_CELL.replace("self.rnn(x)", "self.rmm(x)"))
+    outcome = measured("check", "--junit", "check.xml", "--markdown", "check.md", *own, "--only", "adding/rnn")
+    assert outcome.code == 3
+    assert "could not start: cell.py:Mine: cell.py:10 raises AttributeError" in (tmp_path / "check.md").read_text()
+    assert "could not start" in (tmp_path / "check.xml").read_text()
+    assert "rnn seed 2: epoch 1.00" in outcome.err
+    assert measured("check", "--update", "--reason", "broken", *own).code == 2  # it has nothing to store
+
+
+def test_history_that_is_no_database_is_refused_before_training(measured, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database\n" * 100)
+    outcome = measured("check", "--history", "notes.txt")
+    assert (outcome.code, "seed" in outcome.err) == (2, False)
+    assert "notes.txt is not a database" in outcome.err
+
+
+def test_table_of_a_task_without_a_run_is_refused(measured, file):
+    file.write_text(file.read_text().replace("[task.adding]", "[task.ading]"))
+    outcome = measured("check", "--dry-run")
+    assert outcome.code == 2
+    assert "on which it has no run: 'ading': did you mean adding?" in outcome.err

@@ -158,7 +158,7 @@ def test_sweep_names_the_model_that_lacks_a_setting(orthobench):
 
 def test_range_without_a_step_suggests_tune(orthobench):
     outcome = orthobench("sweep", "adding", "--models", "lstm", "--grid", "learning_rate=1e-4..1e-2")
-    assert (outcome.code, "`orthobench tune` searches a range" in outcome.err) == (2, True)
+    assert (outcome.code, "for a search of `orthobench tune`" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize(

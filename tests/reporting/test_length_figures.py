@@ -109,7 +109,7 @@ def test_figure_has_curves_baseline_and_the_shaded_range(store):
     figure.to_plotly()  # refuses unknown properties
     assert "Accuracy over the length of the test sequences" in words
     assert "the lengths of training, 2 to 4" in words
-    assert "the baseline, 0.3333" in words
+    assert "the baseline over all lengths together, 0.3333" in words
     named = {trace["name"]: trace for trace in figure.data if trace.get("name")}
     assert list(named) == ["trained on 2 to 4", "lstm", "rnn", "baseline 0.3333"]
     edges = [trace for trace in figure.data if trace.get("fillcolor", "").startswith("rgba(136")]

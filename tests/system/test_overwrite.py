@@ -47,6 +47,14 @@ def test_kind_replaces_its_own_files_and_no_others(kind, tmp_path):
                 refuse_other_kinds(file, kind)
 
 
+@pytest.mark.parametrize(("name", "kind", "right"), [("a.pdf", "HTML", "a.html"), ("b.CSV", "JSON", "b.json")])
+def test_new_file_that_is_named_as_another_kind_is_refused(tmp_path, name, kind, right):
+    with pytest.raises(UsageError, match=rf"would be {kind}: name it .*/{right}$"):
+        refuse_other_kinds(tmp_path / name, kind)
+    for other in ("a.txt", "a", right):
+        refuse_other_kinds(tmp_path / other, kind)
+
+
 def test_svg_with_an_xml_declaration_is_recognised(tmp_path):
     file = tmp_path / "figure.svg"
     file.write_bytes(b"<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
