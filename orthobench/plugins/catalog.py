@@ -241,7 +241,9 @@ class Catalog:
         except KeyError:
             if kind == "model":
                 _refuse_missing_class(name)
-            raise _unknown(kind, name, self.names(kind)) from None
+            if kind == "task" and _exists(name):
+                raise UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}") from None
+            raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
         """Return the plugin or layer that the user has named, whatever its kind; "model/lstm" also names the kind.
@@ -305,26 +307,19 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _unknown(kind: PluginKind, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for an unknown plugin, with what the user may have meant: a file of data, or a class."""
-    where, _, cls = name.rpartition(".")
-    if kind == "task" and _exists(name):
-        return UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}")
-    if kind == "model" and where and cls.isidentifier() and where.replace(".", "").isidentifier():
-        return UsageError(f"unknown model '{name}': a layer is named as MODULE:CLASS, such as {where}:{cls}")
-    return unknown(kind, name, known)
-
-
 def _refuse_missing_class(name: str) -> None:
-    """Refuse the name of a file or module without a class, with the classes that it has.
+    """Refuse the name of a file or module without a class, with the classes that it has, and a class without its colon.
 
     Raises:
-        UsageError: the name is that of a file or module; otherwise nothing happens.
+        UsageError: the name is that of a file, module or class; otherwise nothing happens.
     """
     if name.endswith(".py"):
         classes, kind = layers_of_file(name), "file"
     elif "." in name:
         classes, kind = classes_of(name), "module"
+        module, _, cls = name.rpartition(".")
+        if not classes and cls in classes_of(module):
+            raise UsageError(f"'{name}' names no model: a colon is before the class, {module}:{cls}")
         if not classes:
             return
     else:

@@ -134,7 +134,7 @@ def test_read_only_disk_is_reported_before_training(small_disk, uncut, tmp_path)
     small_disk("remount", "ro")
     assert call(log, command) == 2
     line = error_line((log / "output").read_text())
-    assert line == f"error: database {disk / 'results.db'} cannot be written: name one elsewhere with --db"
+    assert line == f"error: database {disk / 'results.db'} cannot be written: name one elsewhere"
     assert call(log, ["ls", "--db", str(disk / "results.db")]) == 0, (log / "output").read_text()
     assert "interrupted" in (log / "output").read_text()
     with pytest.raises(StorageError, match=r"checkpoint folder \S+ cannot be written: Read-only file system: make its"):
