@@ -386,8 +386,18 @@ class DataTask(Task):
             facts.append(f"{len(sequences.classes)} classes")
         if sequences.targets is not None:
             facts.append(f"a target for each {'step' if sequences.by_step else 'sequence'}")
+            values = np.unique(sequences.targets)
+            if settings.kind == "regression" and len(values) <= FEW_VALUES and (values == np.rint(values)).all():
+                facts.append(
+                    f"its {len(values)} whole numbers are taken for amounts: for classes write "
+                    f"classification:{settings.file_name}, with one whole number or word for each"
+                )
         shares = ", ".join(f"{count} {name}" for count, name in zip(counts, PART_NAMES, strict=True))
         return f"{settings.kind}:{settings.file_name}: {'; '.join(facts)}; {shares}"
+
+
+FEW_VALUES = 20
+"""Up to this number of different whole numbers, targets of type float may be meant as classes."""
 
 
 def _mean_and_scale(values: Array) -> tuple[Array, Array]:

@@ -144,7 +144,7 @@ def command(
     if json:
         records.print_json(findings_record(findings))
     elif has_values or not update:
-        records.console().print(outcomes.table(rows))
+        outcomes.print_table(rows)
         typer.echo(findings_summary(findings))
     if junit is not None:
         cases = [(f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(findings, rows, strict=True)]

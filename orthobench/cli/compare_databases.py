@@ -134,7 +134,7 @@ def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, 
 
 
 def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> None:
-    from orthobench.cli.outcomes import of_contrast, print_contrast, table
+    from orthobench.cli.outcomes import of_contrast, print_contrast, print_table
     from orthobench.cli.records import console
 
     out, sides = console(), (names[0], names[1])
@@ -143,7 +143,7 @@ def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> No
         out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
         out.print()
     if compared.matches:
-        out.print(table([of_contrast(match.contrast, sides, match.label) for match in compared.matches]))
+        print_table([of_contrast(match.contrast, sides, match.label) for match in compared.matches])
         out.print()
     for name, side in zip(names, compared.alone, strict=True):
         if side:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 RIGHT = ("lost (95 %)", "allowed", "power", "difference (95 %)", "p")
 """The columns that are aligned to the right."""
-VERDICT = "verdict"
+VERDICT, WHY = "verdict", "why"
+LEAST_NEEDED = ("power", "p", "allowed", "lost (95 %)", "difference (95 %)", "baseline")
+"""The columns that a narrow terminal leaves out, the first one first."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def of_finding(finding: Finding) -> Outcome:
         "allowed": "" if finding.allowed is None else f"{finding.allowed:.3g}",
         "power": "" if finding.power is None else f"{finding.power:.0%}",
         VERDICT: finding.verdict if finding.counts or finding.passes else f"({finding.verdict})",
-        "why": finding.reason,
+        WHY: finding.reason,
     }
     if finding.verdict == Verdict.SKIPPED:
         return Outcome(cells, colors[finding.verdict], "skipped")
@@ -75,7 +77,7 @@ def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> 
         "difference (95 %)": str(result.difference) if result and result.difference else "",
         "p": "" if contrast.p is None else f"{contrast.p:.2g}",
         VERDICT: contrast.verdict,
-        "why": contrast.reason,
+        WHY: contrast.reason,
     }
     colors = {"better": "green", "worse": "red"}
     return Outcome(cells, colors.get(contrast.second_is, "") if contrast.verdict.startswith(contrast.second_is) else "")
@@ -92,17 +94,38 @@ def _median(value: Median | None, n: int | None) -> str:
     return "" if value is None else f"{value} ({value.n if n is None else n})"
 
 
-def table(outcomes: Sequence[Outcome]) -> Any:
-    """Return the outcomes, which have the same headings, as a rich table."""
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """Print the outcomes, which have the same headings, as a table; on a narrow terminal the reasons stand below it.
+
+    If it is still too wide, columns are left out, in the order of `LEAST_NEEDED`, because a number must not be cut.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    from orthobench.cli.records import NARROW_MODEL, console
+
+    out = console()
+    headings = list(outcomes[0].cells) if outcomes else []
+    first, reasons = headings[:1], []
+    widths = {name: max(len(name), *(len(each.cells[name]) for each in outcomes)) + 2 for name in headings}
+    widths |= {name: min(widths[name], NARROW_MODEL) for name in first}
+    for name in (*LEAST_NEEDED, WHY):
+        if sum(widths[heading] for heading in headings) > out.width and WHY in headings:
+            headings.remove(WHY)
+            reasons = [each for each in outcomes if each.cells[WHY]]
+        if sum(widths[heading] for heading in headings) > out.width and name in headings:
+            headings.remove(name)
     grid = Table(box=None)
-    for heading in outcomes[0].cells if outcomes else ():
-        grid.add_column(heading, justify="right" if heading in RIGHT else "left")
-    for outcome in outcomes:
-        grid.add_row(*(Text(text, outcome.style if name == VERDICT else "") for name, text in outcome.cells.items()))
-    return grid
+    for heading in headings:
+        side: Literal["left", "right"] = "right" if heading in RIGHT else "left"
+        least = widths[heading] - 2 if heading in first else None
+        grid.add_column(heading, justify=side, no_wrap=heading not in first, overflow="fold", min_width=least)
+    for each in outcomes:
+        grid.add_row(*(Text(each.cells[name], each.style if name == VERDICT else "") for name in headings))
+    out.print(grid)
+    for each in reasons:
+        named = " ".join(list(each.cells.values())[:2])
+        out.print(f"{named}: {each.cells[WHY]}", soft_wrap=True, markup=False, highlight=False)
 
 
 def markdown(title: str, outcomes: Sequence[Outcome], note: str) -> str:
@@ -125,7 +148,7 @@ def junit(suite: str, outcomes: Sequence[tuple[str, str, Outcome]]) -> str:
     for owner, name, outcome in outcomes:
         case = ElementTree.Element("testcase", classname=owner, name=name)
         text = "\n".join(f"{heading}: {cell}" for heading, cell in outcome.cells.items() if cell)
-        verdict, why = outcome.cells[VERDICT], outcome.cells["why"]
+        verdict, why = outcome.cells[VERDICT], outcome.cells[WHY]
         if outcome.ending == "skipped":
             ElementTree.SubElement(case, "skipped", message=why)
         elif outcome.ending == "passed":
@@ -261,7 +284,7 @@ def print_contrasts(compared: Sequence[Contrast], value: str, db: Location) -> N
         names = (each.first.text, each.second.text)
         print_contrast(each, "", names, value, several=len(compared) > 1)
         out.print()
-    out.print(table([of_contrast(each, ("first", "second")) for each in compared]))
+    print_table([of_contrast(each, ("first", "second")) for each in compared])
     for line in _more_seeds(compared, db):
         out.print(line, soft_wrap=True)
 

@@ -386,6 +386,15 @@ def test_small_data_has_small_batches(tmp_path):
     assert spec(save(tmp_path, "d", x=X[:9], y=LABELS[:9])).training["batch_size"] == 2
 
 
+@pytest.mark.parametrize(
+    ("y", "is_told"), [(LABELS.astype(float), True), (np.linspace(0, 1, N), False), (LABELS, False)]
+)
+def test_whole_numbers_as_amounts_may_be_meant_as_classes(tmp_path, y, is_told):
+    config = resolve(Catalog(), save(tmp_path, "d", x=X, y=y), "rnn", {})
+    told = config.task_class.remark(config.task_settings)
+    assert ("for classes write classification:d.npz" in told) == is_told
+
+
 def test_words_for_a_kind_choose_it(tmp_path):
     word = save(tmp_path, "d", x=X, y=np.arange(N)).replace("array:", "regression:")
     assert spec(word).task == "regression:d.npz"
