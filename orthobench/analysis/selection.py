@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
@@ -12,6 +11,7 @@ from orthobench.arrays.words import task_words
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog, PluginKind
+from orthobench.plugins.layers import without_folder
 from orthobench.settings import text
 from orthobench.settings.assignments import Conditions, narrow
 from orthobench.store import Run, Status
@@ -34,14 +34,8 @@ def select_runs(
     if not runs or not conditions:
         return list(runs)
     if "model" in conditions:
-        conditions = {**conditions, "model": tuple(map(_without_folder, conditions["model"]))}
+        conditions = {**conditions, "model": tuple(map(without_folder, conditions["model"]))}
     return narrow(runs, conditions, lambda run: _Values(run, status_of), COLUMNS, possible_values)
-
-
-def _without_folder(model: str) -> str:
-    """Return the stored name of a model, for the word by which `run` takes it, such as `./cells/cell.py:MyCell`."""
-    file, of_file, layer = model.rpartition(".py:")
-    return f"{Path(file).name}{of_file}{layer}" if of_file else model
 
 
 class _Values(Mapping[str, Any]):

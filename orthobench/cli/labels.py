@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,11 +28,12 @@ def read_labels(assignments: Sequence[str] | None) -> dict[str, str]:
         UsageError: a text has no model or no label, or a model has two labels.
     """
     from orthobench.errors import UsageError
+    from orthobench.plugins.layers import without_folder
 
     labels: dict[str, str] = {}
     for text in assignments or ():
         model, _, label = (part.strip() for part in text.partition("="))
-        model = Path(model).name if ".py:" in model else model  # the name of a layer has no folder
+        model = without_folder(model)
         if not model or not label:
             raise UsageError(f"the label '{text}' should be a model and its label, such as 'cell.py:MyCell=Ours'")
         if labels.setdefault(model, label) != label:

@@ -88,6 +88,12 @@ def find_layer(named: Any, files: tuple[Sources, ...] = ()) -> NamedLayer:
     return _of_module(where, name)
 
 
+def without_folder(model: str) -> str:
+    """Return the name of a model for the word by which `run` takes it, such as `./cells/cell.py:MyCell`."""
+    file, of_file, layer = model.rpartition(".py:")
+    return f"{Path(file).name}{of_file}{layer}" if of_file else model
+
+
 def carried_layer(sources: Sources) -> NamedLayer:
     """Return the layer that another process has found; its text is in the sources."""
     return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
