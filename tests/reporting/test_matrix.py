@@ -180,7 +180,7 @@ def test_earlier_edition_is_named_on_the_page_of_its_task(database, tmp_path):
     ]
 
 
-def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
+def test_another_division_of_the_same_data_has_no_column_of_its_own(database, tmp_path):
     def train(model: str, final: float, **sizes: int) -> Run:
         images = experiment(model, "last", []).model_copy(update={"task": "mnist", "task_settings": sizes})
         return database.run(images, 0, test=[final] * 4)
@@ -193,6 +193,9 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     assert column.label == "MNIST"
     assert trained_by(column.command, "gru") == column.condition.key
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    tabs = re.findall(r'<section [^>]*data-label="([^"]*)"', page)
+    assert sorted(tabs) == ["MNIST, 55,000 training images", "MNIST, 60,000 training images"]
     train("gru", 0.9, train_size=50_000)
     labels = [column.label for column in matrix_of(database).columns]
     assert labels == ["MNIST, 55,000 training images", "MNIST, 50,000 training images"]

@@ -40,7 +40,7 @@ from orthobench.reporting.page.compressed_blocks import block, json_block, plotl
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.matrix import FILL, ResultMatrix, compute_matrix
+from orthobench.reporting.page.matrix import FILL, MatrixColumn, ResultMatrix, compute_matrix
 from orthobench.reporting.page.names import NO_LABELS, full_title, in_words, name_of, short_labels
 from orthobench.reporting.page.own_models import NONE_EARLIER, own_models, words_of_earlier
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
@@ -412,9 +412,16 @@ def _facts(
 
 
 def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:
-    """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
+    """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names.
+
+    Conditions that share a column keep their own names, because that of the column does not tell them apart.
+    """
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
-    columns = {column.condition.key: column.label for column in matrix.columns if not column.is_folded}
+
+    def is_alone(column: MatrixColumn) -> bool:
+        return not column.is_folded and len(column.conditions) == 1
+
+    columns = {column.condition.key: column.label for column in matrix.columns if is_alone(column)}
     others = {label for key, label in named.items() if key not in columns}
     return named | {key: label for key, label in columns.items() if label not in others}
 
