@@ -33,7 +33,12 @@ def shell_command(*words: object) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return an error's class and the first line of its message, without passwords."""
-    return without_passwords(f"{type(error).__name__}: {error}".splitlines()[0])
+    return without_passwords(": ".join(filter(None, (type(error).__name__, first_line(error)))))
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message that has text; "" without any."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 
 class OrthobenchError(Exception):
@@ -104,9 +109,9 @@ def shown(value: object) -> str:
     return " ".join(repr(value).split())[:80]
 
 
-def wrong_value(owner: object, method: str, value: object, wanted: str) -> UsageError:
+def wrong_value(owner: object, method: str, value: object, wanted: str) -> TypeError:
     """Return the error for what a method of a plugin has returned: "Parity.loss returned None: return a tensor"."""
-    return UsageError(f"{type(owner).__name__}.{method} returned {shown(value)}: return {wanted}")
+    return TypeError(f"{type(owner).__name__}.{method} returned {shown(value)}: return {wanted}")
 
 
 def counted(count: int, noun: str) -> str:

@@ -71,7 +71,7 @@ class Batch:
         """Return the batch of these examples of a split.
 
         Raises:
-            UsageError: the split returns something else.
+            TypeError: the split returns something else.
         """
         batch: Any = split.batch(examples)
         if not isinstance(batch, Batch):
@@ -436,7 +436,7 @@ def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of a batch.
 
     Raises:
-        UsageError: the task returns something else.
+        TypeError: the task returns something else.
     """
     loss: Any = task.loss(outputs, targets)
     if not isinstance(loss, Tensor):
@@ -448,11 +448,11 @@ def measured(task: Task, outputs: Tensor, targets: Tensor) -> Mapping[str, tuple
     """Return the total and the weight of each metric of a task for a batch.
 
     Raises:
-        UsageError: the task returns something else.
+        TypeError: the task returns something else.
     """
     totals: Any = task.measure(outputs, targets)
     if not isinstance(totals, Mapping) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor) for pair in totals.values()
+        isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], Tensor) for pair in totals.values()
     ):
         example = f"{{{task.main_metric().name!r}: (total, weight)}}"
         raise wrong_value(task, "measure", totals, f"a tensor and a weight for each metric, such as {example}")

@@ -310,7 +310,9 @@ def _hint(context: Any, message: str) -> str:
                 return f"a condition is written --where {second}"
     if _takes(context, "--models"):
         return "models are written --models A,B"
-    return f"the file is written --out {extra[0]}" if _takes(context, "--out") and len(extra) == 1 else ""
+    if len(extra) == 1 and _takes(context, "--db") and Path(extra[0]).suffix in (".db", ".sqlite"):
+        return f"a database is written --db {extra[0]}"
+    return f"the file is written --out {extra[0]}" if len(extra) == 1 and _takes(context, "--out") else ""
 
 
 def _is_setting(name: str, context: Any) -> bool:

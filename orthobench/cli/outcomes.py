@@ -97,24 +97,32 @@ def _median(value: Median | None, n: int | None) -> str:
 def print_table(outcomes: Sequence[Outcome]) -> None:
     """Print the outcomes, which have the same headings, as a table; on a narrow terminal the reasons stand below it.
 
-    If it is still too wide, columns are left out, in the order of `LEAST_NEEDED`, because a number must not be cut.
+    If it is still too wide, columns are left out, in the order of `LEAST_NEEDED`, because a number must not be cut. On
+    the narrowest terminals each cell has a line.
     """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     from orthobench.cli.records import NARROW_MODEL, console
 
-    out = console()
-    headings = list(outcomes[0].cells) if outcomes else []
+    if not outcomes:
+        return
+    out, headings = console(), [*outcomes[0].cells]
     first, reasons = headings[:1], []
-    widths = {name: max(len(name), *(len(each.cells[name]) for each in outcomes)) + 2 for name in headings}
+    widths = {
+        name: max(cell_len(text) for text in (name, *(each.cells[name] for each in outcomes))) + 2 for name in headings
+    }
     widths |= {name: min(widths[name], NARROW_MODEL) for name in first}
-    for name in (*LEAST_NEEDED, WHY):
-        if sum(widths[heading] for heading in headings) > out.width and WHY in headings:
-            headings.remove(WHY)
-            reasons = [each for each in outcomes if each.cells[WHY]]
+    for name in (WHY, *LEAST_NEEDED):
         if sum(widths[heading] for heading in headings) > out.width and name in headings:
             headings.remove(name)
+            reasons = [each for each in outcomes if each.cells[WHY]]
+    if sum(widths[heading] for heading in headings) > out.width:
+        for each in outcomes:
+            lines = [f"{name}: {text}" for name, text in each.cells.items() if text]
+            out.print("\n".join(lines), "", sep="\n", soft_wrap=True, markup=False, highlight=False)
+        return
     grid = Table(box=None)
     for heading in headings:
         side: Literal["left", "right"] = "right" if heading in RIGHT else "left"

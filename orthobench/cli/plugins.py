@@ -45,6 +45,8 @@ def command(
     from orthobench.errors import UsageError, unknown
     from orthobench.plugins import Catalog
 
+    if name and check and ":" in name:
+        raise UsageError(f"a layer has no contract to check: `orthobench plugins {name}` tries it")
     if name and params:
         raise UsageError(f"--params covers all models: leave out {name}")
     if check and params:

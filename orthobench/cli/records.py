@@ -209,7 +209,7 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         numbers = values(variant)
         return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
 
-    ordered = sorted(rows, key=score)
+    ordered = sorted(rows, key=lambda variant: (not values(variant), score(variant)))
     ended = [variant for variant in ordered if values(variant)]  # the first ones, because the others have no score
     notes = [str(standing) for standing in standings_after_first([values(variant) for variant in ended])]
     if ended:

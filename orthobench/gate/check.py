@@ -130,7 +130,7 @@ def check_baseline(
     if history is not None:
         check_writable(location := Location.of(history))
         if location.file is None or location.file.exists():
-            with open_store(history):  # before hours of training, because it may be no database
+            with open_store(history, create=True):  # before hours of training, because it may be no database
                 pass
     content = read_baseline(baseline)
     selected = content.select(only)
@@ -247,6 +247,8 @@ def _trained(session: Session, configs: Sequence[RunConfig], refused: dict[str, 
             raise UsageError(outcome.cause)
         if outcome.ending == Ending.REFUSED and refused is not None:
             refused[outcome.job.spec.key] = outcome.cause
+            ended += 1
+            continue
         run = session.open_store.find(outcome.job.spec.key)
         if outcome.ending != Ending.FAILED and run is not None:
             yield run

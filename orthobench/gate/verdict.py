@@ -227,7 +227,9 @@ def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResu
     facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "allowed": allowed, "direction": "min"}
     facts["counts"] = counts
     if not ratios:
-        return Finding(name, SPEED, Verdict.MISSING, "these runs have no calibration", **facts)
+        reasons = dict.fromkeys(result.missing for result in results.values() if result.missing)
+        reason = "; ".join(reasons) or "these runs have no calibration"
+        return Finding(name, SPEED, Verdict.MISSING, reason, **facts)
     times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor
     verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
     reason = f"the median step takes {times:.2f} x the baseline's, {factor:g} allowed"

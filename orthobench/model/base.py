@@ -376,7 +376,7 @@ class Model(nn.Module, ABC):
         """Run `states` on inputs as `forward` takes them, without the output map."""
         inputs = self.embed(inputs)
         result: Any = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
-        if not isinstance(result, tuple) or len(result) != 2:
+        if not isinstance(result, (tuple, list)) or len(result) != 2 or not isinstance(result[1], (tuple, list)):
             raise wrong_value(self, "states", result, "the states of all steps and the final state, `(h, (h[-1],))`")
         outputs, final = result
         return outputs, final

@@ -269,7 +269,7 @@ def read(name: str, value: Any, kind: ArgumentKind) -> Any:
             return validate(value)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"`{name}={shown(value)}`: give {remedy}") from error
-    if name == "device" and value == "gpu":
+    if name == "device" and isinstance(value, str) and value == "gpu":
         raise UsageError("`device='gpu'`: give `device='cuda'`")
     if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
         raise UsageError(

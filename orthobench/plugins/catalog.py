@@ -241,7 +241,7 @@ class Catalog:
         except KeyError:
             if kind == "model":
                 _refuse_missing_class(name)
-            if kind == "task" and _exists(name):
+            if kind == "task" and ("." in name or "/" in name) and _exists(name):
                 raise UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}") from None
             raise unknown(kind, name, self.names(kind)) from None
 

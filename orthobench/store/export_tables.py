@@ -86,8 +86,12 @@ def _write_sqlite(tables: Mapping[str, Callable[[], pandas.DataFrame]], file: Pa
 
 def as_csv(frame: pandas.DataFrame) -> str:
     """Return a table as CSV in which no spreadsheet finds a formula."""
+    import pandas
+
     texts = frame.select_dtypes(exclude=["number", "bool", "datetime"])
-    return frame.assign(**{str(name): texts[name].map(_inert) for name in texts}).to_csv(index=False)
+    # Not `map`, which turns whole numbers next to missing ones into 1.0.
+    inert = {str(name): pandas.Series([*map(_inert, texts[name])], texts.index, object) for name in texts}
+    return frame.assign(**inert).to_csv(index=False)
 
 
 def _inert(value: Any) -> Any:

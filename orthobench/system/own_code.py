@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from orthobench.errors import one_line
+from orthobench.errors import first_line, one_line
 
 _ELSEWHERE = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
 """The folders of orthobench and of Python."""
@@ -34,12 +34,25 @@ def place_of(error: BaseException) -> str | None:
         is_elsewhere = any(folder in file.parents for folder in _ELSEWHERE) or _INSTALLED & set(file.parts)
         if is_elsewhere or code.co_filename.startswith("<"):
             continue
-        if not file.is_file():
-            line = linecache.getline(code.co_filename, call.tb_lineno, call.tb_frame.f_globals).strip()
+        if file.is_file():
+            return f"{_shown(file)}:{call.tb_lineno}"
+        if line := linecache.getline(code.co_filename, call.tb_lineno, call.tb_frame.f_globals).strip():
             return f"`{line}` in {code.co_qualname}"
-        # Elsewhere the name alone, because results are published and name no folder of the user.
-        return f"{file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file.name}:{call.tb_lineno}"
     return None
+
+
+def _shown(file: Path) -> str:
+    """Return a file below the current folder with its folders in there, and any other one by its name.
+
+    Results are published and should name no folder of the user's home. An error must not be replaced by another one, if
+    there is no current folder or no home.
+    """
+    try:
+        here, home = Path.cwd(), Path.home()
+    except (OSError, RuntimeError):
+        return file.name
+    is_inside = here in file.parents and here not in (home, *home.parents)
+    return str(file.relative_to(here)) if is_inside else file.name
 
 
 def described(error: BaseException) -> str:
@@ -50,5 +63,5 @@ def described(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the first line of an error's message, with its place in the user's code."""
-    said, place = str(error).splitlines()[0] if str(error) else type(error).__name__, place_of(error)
+    said, place = first_line(error) or type(error).__name__, place_of(error)
     return said if place is None else f"{said} ({place})"

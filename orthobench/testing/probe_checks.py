@@ -8,6 +8,7 @@ import torch
 
 from orthobench.plugins import Catalog, registered_names
 from orthobench.probe import ProbeContext, ProbeResult
+from orthobench.task import Batch
 from orthobench.testing.require import no_global_draws, require
 
 BATCH = 3
@@ -28,7 +29,7 @@ def _small(task_name: str, model_name: str) -> ProbeContext:
     task = task_class(settings, 0, torch.device("cpu"))
     small = model_class.Settings.read({"hidden_size": 4})
     model = model_class(small, task.signature, torch.Generator().manual_seed(0))
-    return ProbeContext(model, task, task.train.batch(torch.arange(BATCH)))
+    return ProbeContext(model, task, Batch.of(task.train, torch.arange(BATCH)))
 
 
 def _entries(result: ProbeResult) -> dict[str, list[float]]:

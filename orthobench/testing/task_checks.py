@@ -8,7 +8,7 @@ import torch
 
 from orthobench.model import ModelSettings
 from orthobench.sequences import valid_steps
-from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of
+from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of, measured
 from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.test_lengths import lengths_and_scores
 
@@ -29,8 +29,7 @@ def _make(task_class: Any, seed: int = 1) -> Task:
 
 
 def _first(split: Any) -> Batch:
-    batch: Batch = split.batch(torch.arange(BATCH))
-    return batch
+    return Batch.of(split, torch.arange(BATCH))
 
 
 def _zeros(task: Task, batch: Batch) -> torch.Tensor:
@@ -73,7 +72,7 @@ def batches_fit_the_signature(task_class: Any) -> None:
         batch = _first(split)
         _check_inputs(task, batch)
         _check_lengths(task, batch)
-        turned = split.batch(torch.arange(BATCH).flip(0))
+        turned = Batch.of(split, torch.arange(BATCH).flip(0))
         for name in ("inputs", "lengths", "positions"):
             straight, reverse = getattr(batch, name), getattr(turned, name)
             if straight is not None:
@@ -149,16 +148,16 @@ def metrics_add_up(task_class: Any) -> None:
     batch = _first(task.test)
     outputs = _noise(task, batch)
 
-    def measured(ranges: list[tuple[int, int]]) -> dict[str, float]:
+    def over(ranges: list[tuple[int, int]]) -> dict[str, float]:
         """Return the metrics over these ranges of examples, whose ends are excluded."""
         totals = []
         for start, end in ranges:
-            part = task.test.batch(torch.arange(start, end))
-            totals.append(task.measure(_columns(task, outputs, start, part), part.targets))
+            part = Batch.of(task.test, torch.arange(start, end))
+            totals.append(measured(task, _columns(task, outputs, start, part), part.targets))
         sums = {name: [sum(float(part[name][i]) for part in totals) for i in (0, 1)] for name in totals[0]}
         return task.summarise({name: total / weight for name, (total, weight) in sums.items()})
 
-    whole, joined = measured([(0, BATCH)]), measured([(0, 2), (2, BATCH)])
+    whole, joined = over([(0, BATCH)]), over([(0, 2), (2, BATCH)])
     undeclared = sorted(whole.keys() - set(names))
     require(not undeclared, f"{', '.join(undeclared)} is measured but not declared: add it to metrics")
     for name in filter(None, (names[0], task_class.divergence_metric())):
@@ -187,8 +186,8 @@ def padding_does_not_count(task_class: Any) -> None:
 
 def _numbers(task: Task, batch: Batch, outputs: torch.Tensor) -> dict[str, float]:
     """Return the loss and every metric of a batch."""
-    measured = task.measure(outputs, batch.targets)
-    metrics = task.summarise({name: float(total) / weight for name, (total, weight) in measured.items()})
+    totals = measured(task, outputs, batch.targets)
+    metrics = task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
     return {"the loss": float(loss_of(task, outputs, batch.targets)), **metrics}
 
 

@@ -222,7 +222,7 @@ class Evaluator:
         trainer, iteration = self.trainer, self.trainer.state.iteration
         self.task.epoch = 0  # so that a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
-        context = ProbeContext(trainer.model, self.task, self.task.train.batch(examples))
+        context = ProbeContext(trainer.model, self.task, Batch.of(self.task.train, examples))
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
         for name, probe in self.probes.items():

@@ -54,7 +54,7 @@ def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: in
         torch.cuda.empty_cache()
     stream = as_stream(trainer.task, split)
     try:
-        use(stream.piece(0, size) if stream else split.batch(torch.arange(size, device=trainer.device)))
+        use(stream.piece(0, size) if stream else Batch.of(split, torch.arange(size, device=trainer.device)))
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise

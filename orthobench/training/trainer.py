@@ -7,6 +7,7 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
+from inspect import getattr_static
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class Trainer:
 
     def __init__(self, config: RunConfig, task: Task, device: torch.device) -> None:
         spec, self.training = config.spec, config.training
-        if missing := [name for name in ("signature", "train", "test") if not hasattr(task, name)]:
+        if missing := [name for name in ("signature", "train", "test") if getattr_static(task, name, None) is None]:
             raise UsageError(f"{type(task).__name__}.__init__ does not set {' and '.join(missing)}: set {missing[0]}")
         if self.training.plateau_decay != 1 and task.validation is None:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")

@@ -522,6 +522,7 @@ def test_narrow_summary_leaves_out_columns_and_no_digits(after, tiny_options, mo
         (Status.FAILED, Status.FAILED, ["no result", "no result"]),
         (Status.FINISHED, Status.FAILED, ["", "no result"]),
         (Status.FAILED, Status.FINISHED, ["no result", ""]),
+        (Status.FAILED, Status.DIVERGED, ["no result", "no better"]),
         (Status.DIVERGED, Status.DIVERGED, ["no better", "few seeds"]),
         (Status.DIVERGED, Status.FINISHED, ["few seeds", "best"]),
         (Status.DIVERGED, Status.RUNNING, ["no better", "no result"]),

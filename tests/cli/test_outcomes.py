@@ -52,4 +52,25 @@ def test_narrow_table_cuts_no_cell(monkeypatch, width, absent):
     if WHY in absent:
         assert reasons == [f"adding/./cell.py:MyCell mse: {LONG}"]
     assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 55])
+def test_narrowest_terminal_has_a_line_for_each_cell(monkeypatch, width):
+    output = io.StringIO()
+    monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=width))
+    print_table(ROWS)
+    lines = output.getvalue().splitlines()
+    assert all(f"{heading}: {cell}" in lines for row in ROWS for heading, cell in row.cells.items() if cell)
+
+
+def test_no_rows_print_nothing(capsys):
+    print_table([])
+    assert capsys.readouterr().out == ""
+
+
+def test_name_is_folded(monkeypatch):
+    output = io.StringIO()
+    monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=80))
+    print_table(ROWS)
+    text = output.getvalue()
     assert "".join(line.split("  ")[0].strip() for line in text.splitlines()[1:3]).startswith("adding/./cell.py:My")

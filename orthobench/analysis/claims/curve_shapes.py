@@ -173,7 +173,7 @@ class _Stays(CurveClaim):
         share = share_of_seeds(math.isfinite(stay) and self.is_as_stated(stay) for stay in stays)
         parts = [f"leaves the baseline after {in_words(dropping, ',.0f')} iterations there"] if dropping else []
         if stuck := len(stays) - len(dropping):
-            parts.append(f"never in {stuck} of {len(stays)} seeds")
+            parts.append(f"{'never' if dropping else 'never leaves the baseline'} in {stuck} of {len(stays)} seeds")
         return share, f"{'; '.join(parts)}; limit {self.iterations:,} iterations"
 
 

@@ -422,9 +422,9 @@ def seeds_caption(condition: Condition) -> str:
 def _several_machines(condition: Condition) -> str:
     """Say that the runs were timed on several machines; "" for one."""
     timed = [run for variant in condition.variants for run in variant.runs if run.phases.get("train")]
-    machines = list(dict.fromkeys(run.environment.machine for run in timed))
+    machines = [name for name in dict.fromkeys(run.environment.machine for run in timed) if name != "None"]
     return (
-        f" The runs were trained on {' and '.join(machines)}: times compare on one machine only."
+        f" The runs were trained on {', '.join(machines[:-1])} and {machines[-1]}: times compare on one machine only."
         if machines[1:]
         else ""
     )
