@@ -352,7 +352,7 @@ def test_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path
     before = file.read_text()
     outcome = orthobench("check", "--plugin", "bad.py", "--update", "--reason", "x")
     assert outcome.code == 3
-    assert "run adding/bad seed 0: failed: ArithmeticError: on purpose" in outcome.err
+    assert "run adding/bad seed 0: failed: bad.py:4 raises ArithmeticError: on purpose" in outcome.err
     assert file.read_text() == before
     assert not measured_file(file).exists()
 

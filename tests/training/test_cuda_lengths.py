@@ -14,7 +14,7 @@ import torch
 from support.cuda_stub import steps
 from support.lengths import Positions, RunningSums, Sums
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.training.trainer import Trainer
 
 steps.runtime.stub_on_wait(steps.on_wait)
