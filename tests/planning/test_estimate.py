@@ -294,7 +294,10 @@ def test_streams_and_validation_sets_are_timed(small_data):
 @pytest.mark.parametrize(
     ("states", "message"),
     [
-        ("raise ArithmeticError('on purpose')", "its first steps failed: wrong.py:4 raises ArithmeticError: on purpose"),
+        (
+            "raise ArithmeticError('on purpose')",
+            "its first steps failed: wrong.py:4 raises ArithmeticError: on purpose",
+        ),
         ("os._exit(9)", "ended the process"),
     ],
     ids=["error", "death"],
