@@ -163,8 +163,7 @@ def print_summary(rows: Sequence[Variant]) -> None:
 
     The first is "best" if it beats the baseline, and "no better" if its mean does not, or its interval contains the
     baseline. The others are in the states of `analysis.inference.Standing`; those whose runs failed or have not ended
-    have "no result". In a narrow terminal the last columns are
-    left out, because a number must not be cut.
+    have "no result". In a narrow terminal the last columns are left out, because a number must not be cut.
     """
     from rich.table import Table
 
