@@ -123,4 +123,5 @@ def lacks_memory(error: BaseException) -> bool:
     """Return whether an error says that memory could not be allocated, on the CPU or a GPU."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is torch's
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    texts = "can't allocate memory", "Storage size calculation overflowed"
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)

@@ -57,9 +57,9 @@ def test_share_of_units_is_recorded_as_a_number():
 
 
 @pytest.mark.parametrize("model", ["scornn", "enrnn", "deltanet", "kru", "lstm"])
-def test_whole_numbers_may_have_a_decimal_point(model):
+def test_whole_numbers_may_have_a_decimal_point_or_a_power_of_ten(model):
     expected = settings(model=model, hidden_size="64")
-    for value in ("64.0", 64.0, np.float64(64)):
+    for value in ("64.0", "6.4e1", "640e-1", 64.0, np.float64(64)):
         assert settings(model=model, hidden_size=value) == expected
 
 
@@ -129,6 +129,8 @@ def test_variant_ignores_the_seed_and_condition_the_model():
         ({"T": "100"}, "unknown setting 'T': did you mean sequence_length?"),
         ({"shuffle": "maybe"}, "shuffle=maybe: should be true or false"),
         ({"epochs": "1.5"}, "epochs=1.5: should be a whole number"),
+        ({"epochs": "1.25e1"}, "epochs=1.25e1: should be a whole number"),
+        ({"epochs": "1e99"}, "epochs=1e99: should be a smaller whole number"),
     ],
 )
 def test_invalid_settings_are_one_line(overrides, message):

@@ -284,12 +284,13 @@ def _message(error: typer.TyperException) -> str:
     message = error.format_message().replace("Value error, ", "")
     message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
     message = message.replace("Input should", "should")
-    name = str(option).lstrip("-").replace("-", "_")
-    if context is not None and not getattr(error, "possibilities", None) and _is_setting(name, context):
-        message = f"{message.rstrip('.')}: a setting is written -s {name}=VALUE"
-    if context is not None and (hint := _hint(context, message)):
+    if context is None:
+        return message
+    if message.startswith("No such option") and (hint := _hint_of_option(str(option), context)):
+        message = f"No such option: {option}: {hint}"
+    elif hint := _hint(context, message):
         message = f"{message.rstrip('.')}: {hint}"
-    return f"{message} (help: {context.command_path} --help)" if context is not None else message
+    return f"{message} (help: {context.command_path} --help)"
 
 
 def _hint(context: Any, message: str) -> str:
@@ -315,14 +316,20 @@ def _hint(context: Any, message: str) -> str:
     return f"the file is written --out {extra[0]}" if len(extra) == 1 and _takes(context, "--out") else ""
 
 
-def _is_setting(name: str, context: Any) -> bool:
-    """Return whether a command takes settings, and training or a built-in plugin has one of this name."""
+def _hint_of_option(option: str, context: Any) -> str:
+    """Say how a command takes what somebody has written as an option; "" if it does not know it."""
+    name = option.lstrip("-").replace("-", "_")
+    if option in ("--model", "--models") and any(each.name == "model" for each in context.command.params):
+        return "the model follows the task, as in adding scornn"
+    if not _takes(context, "--set"):
+        return ""
+    from orthobench.settings import NOTATIONS, SHORT_NAMES
     from orthobench.spec.index import index
 
-    if not _takes(context, "--set"):
-        return False
     groups = [index()["training"], *(plugin.get("settings", []) for plugin in index()["plugins"].values())]
-    return any(setting["name"] == name for group in groups for setting in group)
+    known = {setting["name"] for group in groups for setting in group}
+    meant = (NOTATIONS | SHORT_NAMES).get(name, name)
+    return f"a setting is written -s {meant}=VALUE" if meant in known else ""
 
 
 def _takes(context: Any, flag: str) -> bool:

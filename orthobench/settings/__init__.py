@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from orthobench.errors import UsageError, unknown
@@ -35,8 +36,18 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _read_none(cls, value: Any) -> Any:
-        return None if is_none(value) else value
+    def _read_text(cls, value: Any, field: ValidationInfo) -> Any:
+        if is_none(value):
+            return None
+        kind = cls.model_fields[field.field_name or ""].annotation
+        return _written_out(value) if int in (kind, *get_args(kind)) else value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _check_width(cls, value: Any) -> Any:
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise ValueError(_PLAIN["int_parsing_size"])  # neither a tensor nor a database holds it
+        return value
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
@@ -55,7 +66,7 @@ class Settings(BaseModel):
     def whole(cls, values: Mapping[str, Any], name: str) -> int:
         """Return a setting, or its default, as a whole number, also from 64.0; 0 if the value is not a whole number."""
         try:
-            return _INTEGER.validate_python(values.get(name, cls.model_fields[name].default))
+            return _INTEGER.validate_python(_written_out(values.get(name, cls.model_fields[name].default)))
         except ValidationError:  # the field's validator explains the error
             return 0
 
@@ -126,6 +137,13 @@ class Settings(BaseModel):
         }
 
 
+def _written_out(value: Any) -> Any:
+    """Return a whole number for text such as "1e5", because pydantic takes a float 1e5 for one, but not its text."""
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][-+]?\d{1,2}", value) and float(value).is_integer():
+        return int(float(value))
+    return value
+
+
 def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
@@ -178,8 +196,8 @@ def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
 
 
-_NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
-_NOTATIONS |= dict.fromkeys(("d_model", "embed_dim", "n_hid", "num_units"), "hidden_size")
+NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
+NOTATIONS |= dict.fromkeys(("d_model", "embed_dim", "n_hid", "num_units"), "hidden_size")
 """Settings by other programs' notation, for the hint of an error."""
 
 
@@ -189,7 +207,7 @@ def unknown_setting(kind: str, name: str, known: Collection[str], note: str = ""
     Args:
         note: what else the user should know; it replaces the list of all names.
     """
-    if (meant := _NOTATIONS.get(name)) in known:
+    if (meant := NOTATIONS.get(name)) in known:
         return UsageError(f"unknown {kind} '{name}': did you mean {meant}?")
     error = unknown(kind, name, known)
     if note and "did you mean" not in str(error):

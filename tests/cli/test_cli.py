@@ -446,6 +446,10 @@ def test_unknown_option_that_is_no_setting_is_not_called_one(orthobench):
     [
         (("run", "scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
         (("run", "adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
+        (("run", "adding", "scornn", "--lr", "1e-3"), "--lr: a setting is written -s learning_rate=VALUE"),
+        (("sweep", "adding", "-m", "scornn", "-n", "8"), "a setting is written -s hidden_size=VALUE"),
+        (("run", "adding", "--model", "scornn"), "the model follows the task, as in adding scornn"),
+        (("run", "adding", "scornn", "--epochs"), "error: Option '--epochs' requires an argument."),
         (("sweep", "adding", "--models", "scornn,", "lstm"), "a list has no spaces: write scornn,lstm"),
         (("report", "--html", "page.html"), "the file is written --out page.html"),
         (("run", "adding", "torch.nn.GRU"), "a colon is before the class, torch.nn:GRU"),

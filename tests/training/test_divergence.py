@@ -185,6 +185,12 @@ def test_size_beyond_the_memory_is_refused_before_allocation(model, tmp_path, ti
         carry_out(config, tmp_path)
 
 
+@pytest.mark.parametrize("steps", [2**58, 2**62])
+def test_data_beyond_the_memory_are_refused(steps, tmp_path, tiny):
+    with pytest.raises(UsageError, match=r"^out of memory while building adding and rnn: choose smaller sizes"):
+        carry_out(adding(tiny, sequence_length=str(steps)), tmp_path)
+
+
 def test_probe_out_of_memory_is_tried_with_smaller_batches(tmp_path, tiny):
     greedy = with_classes(adding(tiny), model_class=hungry(5, 20))
     with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):
