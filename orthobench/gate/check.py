@@ -16,11 +16,11 @@ import torch
 
 from orthobench.display.display import Display
 from orthobench.errors import MissingDataError, UsageError
-from orthobench.executors.job import Ending, Job
+from orthobench.executors.job import Ending, Job, Outcome
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
 from orthobench.gate.plan import planned_metrics
-from orthobench.gate.results import SeedResult, calibrate, collect_results
+from orthobench.gate.results import SeedResult, calibrated, collect_results
 from orthobench.gate.update import (
     UpdateRefusedError,
     check_detection,
@@ -35,7 +35,7 @@ from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.session.session import Session, open_session
 from orthobench.spec.resolve import RunConfig, resolve
-from orthobench.store import Run, Store, open_store
+from orthobench.store import Store, open_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
@@ -152,7 +152,7 @@ def check_baseline(
 
     with ExitStack() as cleanup:
         temporary = None
-        refused_runs: dict[str, str] = {}
+        refused: dict[str, str] = {}
         if db is None and not db_only:
             temporary = Path(cleanup.enter_context(TemporaryDirectory(prefix="orthobench-check-")), "check.db")
         with _check_session(temporary or db, db_only, options, display) as (store, session):
@@ -166,19 +166,21 @@ def check_baseline(
                 trained = [
                     config for name, own in configs.items() if for_update or name not in refusals for config in own
                 ]
-                refused = None if for_update else refused_runs
                 with stop_on_signals(session.stop):
-                    calibrate(store, device, _trained(session, trained, refused))
+                    for outcome in calibrated(store, device, _trained(session, trained)):
+                        if outcome.ending == Ending.REFUSED:
+                            # Only an update stops here, because a change that breaks a cell is what a check is for.
+                            if for_update:
+                                raise UsageError(outcome.cause)
+                            refused[outcome.job.spec.key] = outcome.cause
             # An update records that this code produced the runs. In a new database this is true without a comparison.
             compares_code = not ((db_only and not for_update) or (db is None and not db_only))
             seed_results = {
-                name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
+                name: collect_results(
+                    store, own, _with_plugins(facts, device, own[0]) if compares_code else None, refused
+                )
                 for name, own in configs.items()
             }
-        for name, own in configs.items():
-            for config in own:
-                if cause := refused_runs.get(config.spec.key):
-                    seed_results[name][config.spec.seed] = SeedResult(missing=f"could not start: {cause}")
 
         findings: list[Finding] = []
         for run in checked:
@@ -227,14 +229,11 @@ def _check_session(
             yield session.open_store, session
 
 
-def _trained(session: Session, configs: Sequence[RunConfig], refused: dict[str, str] | None) -> Iterator[Run]:
-    """Train the pending runs lazily, one by one, and yield the records of the runs that did not fail.
-
-    Args:
-        refused: receives why runs could not start, by key, because a change that breaks a cell is what a check is for.
+def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Outcome]:
+    """Train the pending runs lazily, one by one, and yield how each ended.
 
     Raises:
-        UsageError: a run cannot start, and `refused` is None; or another process trains it.
+        UsageError: another process trains a run.
         Stopped: the user stopped the session.
     """
     planned = session.plan([SweepRun(config, {}) for config in configs], estimate=False)
@@ -243,15 +242,9 @@ def _trained(session: Session, configs: Sequence[RunConfig], refused: dict[str, 
     for outcome in session.outcomes(jobs):
         if outcome.ending == Ending.INTERRUPTED:
             raise Stopped
-        if outcome.ending == Ending.BUSY or (outcome.ending == Ending.REFUSED and refused is None):
+        if outcome.ending == Ending.BUSY:
             raise UsageError(outcome.cause)
-        if outcome.ending == Ending.REFUSED and refused is not None:
-            refused[outcome.job.spec.key] = outcome.cause
-            ended += 1
-            continue
-        run = session.open_store.find(outcome.job.spec.key)
-        if outcome.ending != Ending.FAILED and run is not None:
-            yield run
+        yield outcome
         ended += 1
     if ended < len(jobs):
         raise Stopped

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from orthobench.bench.measure import SystemClock, interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
+from orthobench.executors.job import Outcome
 from orthobench.isolation import isolated
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
@@ -47,19 +48,21 @@ class SeedResult:
 
 
 def collect_results(
-    store: Store, configs: Sequence[RunConfig], code: Mapping[str, Any] | None = None
+    store: Store, configs: Sequence[RunConfig], code: Mapping[str, Any] | None, refused: Mapping[str, str]
 ) -> dict[int, SeedResult]:
     """Return the stored results of configurations that differ only by seed, by seed.
 
     Args:
         code: the facts of this environment; if given, runs by other code count as missing.
+        refused: why runs could not start now, by key; an earlier result of theirs does not count.
     """
     runs = {run.key: run for run in store.runs(keys=[config.spec.key for config in configs])}
     products = {benchmark.results["run"]: benchmark.results["seconds"] for benchmark in store.benchmarks(CALIBRATION)}
     results = {}
     for config in configs:
         run = runs.get(config.spec.key)
-        missing = _missing(run, code)
+        cause = refused.get(config.spec.key)
+        missing = _missing(run, code) if cause is None else f"could not start: {cause}"
         if run is None or missing:
             results[config.spec.seed] = SeedResult(missing=missing)
         else:
@@ -98,19 +101,21 @@ def _read(store: Store, run: Run, product: float | None) -> SeedResult:
     return SeedResult(values, speed=speed, facts=facts)
 
 
-def calibrate(store: Store, device: torch.device, runs: Iterable[Run]) -> None:
-    """Time the product before and after each run, and store the mean of both with the run's key.
+def calibrated(store: Store, device: torch.device, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Time the product before and after each run, store the mean of both with the key of a run that has a result.
 
     Args:
-        runs: an iterator that trains each run before it yields it.
+        outcomes: an iterator that trains each run before it yields its outcome.
     """
     product = MatrixProduct(device, quick=False)
     before = _seconds(product)
-    for run in runs:
-        after = _seconds(product)
-        results = {"run": run.key, "seconds": (before + after) / 2}
-        store.add_benchmark(CALIBRATION, results, environment.describe(device))
-        before = after
+    for outcome in outcomes:
+        if outcome.ending.is_result:
+            after = _seconds(product)
+            results = {"run": outcome.job.spec.key, "seconds": (before + after) / 2}
+            store.add_benchmark(CALIBRATION, results, environment.describe(device))
+            before = after
+        yield outcome
 
 
 def _seconds(product: MatrixProduct) -> float:
