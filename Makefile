@@ -46,7 +46,7 @@ docs: $(INSTALLED)
 
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)
-	$(BIN)/python checks/layers.py
+	$(BIN)/python -m checks.layers
 
 # The drawings of ARCHITECTURE.md: docs/rooms.svg from its table, and docs/run.svg.
 drawings: $(INSTALLED)
@@ -92,25 +92,25 @@ reproduce-quick: $(INSTALLED)
 # The papers' numbers at their size, checks/papers.toml, in the background: one per core, at the lowest priority.
 # measure-stop ends them, folds their results into results.db, and keeps checkpoints from which measure resumes.
 measure: $(INSTALLED)
-	@$(BIN)/python checks/measure.py start
+	@$(BIN)/python -m checks.measure start
 
 measure-stop: $(INSTALLED)
-	@$(BIN)/python checks/measure.py stop
+	@$(BIN)/python -m checks.measure stop
 
 measure-status: $(INSTALLED)
-	@$(BIN)/python checks/measure.py status
+	@$(BIN)/python -m checks.measure status
 
 # A machine with a GPU for some minutes: tests, benchmarks and as many of the papers' runs as fit. gpu-prepare collects in
 # gpu/ what a machine without network needs; there, `make gpu` uses the Python that has PyTorch; gpu-fold merges gpu/results.
 MINUTES := 12
 gpu-prepare: $(INSTALLED)
-	$(BIN)/python checks/gpu.py prepare
+	$(BIN)/python -m checks.gpu prepare
 
 gpu:
-	$(PYTHON) checks/gpu.py run --minutes $(MINUTES)
+	$(PYTHON) -m checks.gpu run --minutes $(MINUTES)
 
 gpu-fold: $(INSTALLED)
-	$(BIN)/python checks/gpu.py fold
+	$(BIN)/python -m checks.gpu fold
 
 # The page and the account of results.db, with the author's reports/commentary.md, and the README's table. The page is not
 # committed; the site has it.
@@ -138,7 +138,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python checks/prose.py
+	$(BIN)/python -m checks.prose
 	$(MAKE) lint-page
 	$(BIN)/python -m pytest -n auto --dist loadfile $(REPOSITORY) $(OPTIONS)
 

@@ -1,8 +1,8 @@
 """Use a machine with a GPU for some minutes: test the kernels, time them, and train the papers' runs.
 
-    python checks/gpu.py prepare              collect in gpu/ what a machine without network needs
-    python checks/gpu.py run --minutes 12     test, time and train on the GPU; write everything to gpu/results/N/
-    python checks/gpu.py fold                 merge gpu/results/ into results.db and reports/checkpoints/
+    python -m checks.gpu prepare              collect in gpu/ what a machine without network needs
+    python -m checks.gpu run --minutes 12     test, time and train on the GPU; write everything to gpu/results/N/
+    python -m checks.gpu fold                 merge gpu/results/ into results.db and reports/checkpoints/
 
 `run` needs Python, PyTorch for CUDA and pytest. `prepare` packs the other packages as wheels for the Python of that
 machine, the commit of the checkout, the compiled C kernels, and the data sets of checks/papers.toml. Each step of
@@ -207,7 +207,7 @@ def pack_data(folder: Path) -> None:
 
 def pack_runs(runs: Path) -> None:
     """Pack the results of the list and the checkpoints of its unfinished runs, so that none of them trains twice."""
-    from measure import take_up  # type: ignore[import-not-found] # of this folder
+    from checks.measure import take_up
 
     print(f"{take_up(measured(runs))} runs of {runs} are left to train")
 
@@ -272,7 +272,7 @@ def on_this_machine() -> dict[str, str]:
             partial.rename(site)
         else:
             here = f"{sys.version_info.major}.{sys.version_info.minor}"
-            raise SystemExit(f"the wheels in {FOLDER}/ do not fit: python checks/gpu.py prepare --python {here}")
+            raise SystemExit(f"the wheels in {FOLDER}/ do not fit: python -m checks.gpu prepare --python {here}")
     if not Path(".git").exists() and (FOLDER / "git").exists():
         shutil.copytree(FOLDER / "git", ".git")
     for library in (FOLDER / "kernels").glob("*.so"):
@@ -370,9 +370,8 @@ def fold(runs: Path) -> None:
     What is folded is unpacked into a folder of its own, because gpu/ may have runs that are not in the archive. A fold
     that was interrupted is done again as a whole, which changes nothing that it had merged.
     """
-    from measure import LIMIT_MB
-    from measure import fold as fold_runs
-
+    from checks.measure import LIMIT_MB
+    from checks.measure import fold as fold_runs
     from orthobench.store import open_store
     from orthobench.store.merge import merge, opened_unchanged
 

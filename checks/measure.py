@@ -1,8 +1,8 @@
 """Measure in the background: train the runs of checks/papers.toml, and fold their results into results.db.
 
-    python checks/measure.py start     start or resume the runs at the lowest priority, and return
-    python checks/measure.py status    show which runs train, their progress, and which runs are next
-    python checks/measure.py stop      stop them within 20 seconds, and fold their results into results.db
+    python -m checks.measure start     start or resume the runs at the lowest priority, and return
+    python -m checks.measure status    show which runs train, their progress, and which runs are next
+    python -m checks.measure stop      stop them within 20 seconds, and fold their results into results.db
 
 The runs train into their own database in measured/, which git ignores: results.db may change meanwhile. `stop` merges
 the runs of the list into results.db, and keeps checkpoints of unfinished ones in reports/checkpoints. `start` resumes

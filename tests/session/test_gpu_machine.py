@@ -1,15 +1,18 @@
-"""checks/gpu.py: what it packs comes back, steps end in time, and results merge."""
+"""checks.gpu: what it packs comes back, steps end in time, and results merge."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from checks import gpu
 from orthobench.options.run_options import RunOptions
 from orthobench.planning.listed import runs_in
 from orthobench.plugins import Catalog
@@ -17,7 +20,7 @@ from orthobench.store import open_store
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 
-CHECKS = Path(__file__).parents[2] / "checks"
+ROOT = Path(__file__).parents[2]
 LIST = """
 [[runs]]
 task = "adding"
@@ -28,17 +31,7 @@ seeds = 2
 """
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    monkeypatch.syspath_prepend(str(CHECKS))
-    spec = importlib.util.spec_from_file_location("checks_gpu", CHECKS / "gpu.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "checks_gpu", module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_step_that_outlives_its_time_is_interrupted(gpu, tmp_path):
+def test_step_that_outlives_its_time_is_interrupted(tmp_path):
     log = tmp_path / "log.txt"
     script = tmp_path / "waits.py"
     script.write_text(
@@ -57,24 +50,24 @@ def test_step_that_outlives_its_time_is_interrupted(gpu, tmp_path):
     assert (code, log.read_text()) == (3, "begun\nsaved\n")
 
 
-def test_step_without_time_is_not_started(gpu, tmp_path):
+def test_step_without_time_is_not_started(tmp_path):
     assert gpu.execute(gpu.GPUStep("late", ["this_module_does_not_exist"], None), -1.0, {}, tmp_path / "log") == 124
 
 
-def test_requirements_come_along(gpu):
+def test_requirements_come_along():
     packages = {name.lower() for name in gpu.needed(["sqlalchemy", "alembic", "a-package-that-does-not-exist"])}
     assert packages >= {"sqlalchemy", "alembic", "mako", "markupsafe", "typing-extensions"}
     assert "a-package-that-does-not-exist" not in packages
 
 
-def test_wheels_are_those_of_the_tests_without_those_of_pytorch(gpu):
+def test_wheels_are_those_of_the_tests_without_those_of_pytorch():
     """The tests of all folders are collected, so what they import is needed too, in whatever file."""
     packed = gpu.packed()
     assert packed >= {"hypothesis", "jinja2", "pandas", "plotly", "pytest", "safetensors", "scipy", "soundfile"}
     assert not packed & {"numpy", "orthobench", "sympy", "torch", "triton"}
 
 
-def test_prepare_refuses_to_start_while_results_are_not_merged(gpu, tmp_path, monkeypatch, capsys):
+def test_prepare_refuses_to_start_while_results_are_not_merged(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "ROOT", tmp_path)
     results = tmp_path / "gpu/results/1/runs.db.gz"
     results.parent.mkdir(parents=True)
@@ -86,7 +79,7 @@ def test_prepare_refuses_to_start_while_results_are_not_merged(gpu, tmp_path, mo
     assert results.read_bytes() == b"days of work"
 
 
-def test_prepare_keeps_runs_that_no_fold_has_merged(gpu, tmp_path, monkeypatch):
+def test_prepare_keeps_runs_that_no_fold_has_merged(tmp_path, monkeypatch):
     """On the machine of the runs, a kill may leave them in gpu/runs.db alone."""
     monkeypatch.chdir(tmp_path)
     for name in ("gpu/runs.db", "gpu/runs.db.checkpoints/key/newest.pt", "gpu/folded/1/runs.txt", "gpu/wheels/old.whl"):
@@ -100,7 +93,7 @@ def test_prepare_keeps_runs_that_no_fold_has_merged(gpu, tmp_path, monkeypatch):
     assert left == {"gpu/runs.db", "gpu/runs.db.checkpoints/key/newest.pt", "gpu/folded/1/runs.txt"}
 
 
-def test_second_run_leaves_the_results_of_the_first(gpu, tmp_path, monkeypatch):
+def test_second_run_leaves_the_results_of_the_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu, "on_this_machine", lambda: dict(os.environ))
     codes = iter((0, 1))
@@ -112,7 +105,7 @@ def test_second_run_leaves_the_results_of_the_first(gpu, tmp_path, monkeypatch):
     assert Path("gpu/results/2/cells.txt").read_text() == "cells"
 
 
-def test_run_that_is_stopped_packs_what_it_has(gpu, tmp_path, monkeypatch):
+def test_run_that_is_stopped_packs_what_it_has(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu, "on_this_machine", lambda: dict(os.environ))
 
@@ -140,7 +133,7 @@ def interrupted_after_runs():
     return run
 
 
-def test_results_of_another_machine_are_merged(gpu, tmp_path, monkeypatch):
+def test_results_of_another_machine_are_merged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("list.toml").write_text(LIST)
     results = gpu.next_folder(Path("gpu/results"))
@@ -174,3 +167,17 @@ def test_results_of_another_machine_are_merged(gpu, tmp_path, monkeypatch):
         }
         assert [each.name for each in store.benchmarks()] == ["models"]
     assert [file.name for file in Path("reports/checkpoints").iterdir()] == [f"{second.spec.key}.pt.gz"]
+
+
+def test_command_of_the_makefile_merges(tmp_path):
+    """The modules of checks/ import each other, under the names that they have when `make` runs them."""
+    shutil.copytree(ROOT / "checks", tmp_path / "checks")
+    Path(tmp_path, "list.toml").write_text(LIST)
+    Path(tmp_path, "gpu/results/1").mkdir(parents=True)
+    with open_store(str(tmp_path / "results.db"), create=True):
+        pass
+    (words,) = re.findall(r"^gpu-fold:.*\n\t\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    command = [sys.executable, *words.split(), "--list", "list.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [folder.name for folder in Path(tmp_path, "gpu/folded").iterdir()] == ["1"]

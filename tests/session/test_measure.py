@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from checks import measure
 from orthobench.errors import UsageError
 from orthobench.options.run_options import RunOptions
 from orthobench.planning.listed import runs_in
@@ -21,14 +21,6 @@ from orthobench.spec.resolve import RunConfig
 from orthobench.store import Status, open_store
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
-
-SCRIPT = Path(__file__).parents[2] / "checks/measure.py"
-spec = importlib.util.spec_from_file_location("measure", SCRIPT)
-assert spec is not None
-assert spec.loader is not None
-measure = importlib.util.module_from_spec(spec)
-sys.modules["measure"] = measure
-spec.loader.exec_module(measure)
 
 LIST = """
 [[runs]]
@@ -202,7 +194,7 @@ def command(tmp_path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]
     ]
 
     def call(word: str, *more: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, str(SCRIPT), word, *map(str, options), *more]
+        words = [sys.executable, measure.__file__, word, *map(str, options), *more]
         return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
 
     yield call
