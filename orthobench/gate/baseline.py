@@ -123,6 +123,27 @@ class Update(_Record):
     runs: tuple[str, ...]
 
 
+class _Tables(BaseModel):
+    """The tables among the entries of a run, which are joined with shared and measured ones before all is checked."""
+
+    settings: dict[str, Any] = {}
+    metrics: dict[str, dict[str, Any]] = {}
+    speed: dict[str, Any] = {}
+
+
+class _MeasuredRun(BaseModel):
+    """What the file of measured values has of a run."""
+
+    condition: str = ""
+    metrics: dict[str, dict[str, Any]] = {}
+    speed: float | None = None
+
+
+class _MeasuredFile(BaseModel):
+    runs: dict[str, _MeasuredRun]
+    updates: list[Any]
+
+
 class Baseline(_Record):
     run: tuple[CheckedRun, ...]
     update: tuple[Update, ...] = ()
@@ -185,8 +206,14 @@ def read_baseline(file: Path) -> Baseline:
     content = read_toml(file, f"baseline {file}")
     shared = content.pop("task", {})
     runs = content.get("run", [])
-    if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+    if not isinstance(shared, dict) or not isinstance(runs, list):
         raise UsageError(f"baseline {file}: write [task.NAME] for shared entries and [[run]] for each run")
+    for where, entries in (*((f"task.{name}", each) for name, each in shared.items()), *(("run", run) for run in runs)):
+        try:
+            _Tables.model_validate(entries)
+        except ValidationError as error:
+            path = ".".join(map(str, (where, *error.errors()[0]["loc"])))
+            raise UsageError(f"baseline {file}: {path} should be a table; see docs/check.md") from error
     built_in = content.pop("built_in", False)
     if not isinstance(built_in, bool):
         raise UsageError(f"baseline {file}: built_in={built_in} should be true or false")
@@ -203,10 +230,10 @@ def read_baseline(file: Path) -> Baseline:
         _refuse_values(file, run)
     names = [run_name(run) for run in runs]
     content["run"] = [
-        _with_measured(_with_shared(shared, run), measured["runs"].get(name, {}))
+        _with_measured(_with_shared(shared, run), measured.runs.get(name, _MeasuredRun()))
         for run, name in zip(runs, names, strict=True)
     ]
-    content["update"] = measured["updates"]
+    content["update"] = measured.updates
     try:
         baseline = Baseline.model_validate(content)
     except ValidationError as error:
@@ -229,16 +256,15 @@ def _of_built_in_plugins() -> Iterator[dict[str, Any]]:
             yield run | {"name": f"{plugin.name}/exact"} | EXACT
 
 
-def _read_measured(file: Path) -> dict[str, Any]:
+def _read_measured(file: Path) -> _MeasuredFile:
     """Return the content of the file of measured values; empty if the file does not exist."""
     try:
-        content = json.loads(file.read_text("utf-8"))
-        return {"runs": dict(content["runs"]), "updates": list(content["updates"])}
+        return _MeasuredFile.model_validate_json(file.read_bytes())
     except FileNotFoundError:
-        return {"runs": {}, "updates": []}
+        return _MeasuredFile(runs={}, updates=[])
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValidationError as error:
         raise UsageError(
             f"{file} is damaged: restore it, or delete it and measure again with `orthobench check --update`"
         ) from error
@@ -250,12 +276,9 @@ def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
     Raises:
         UsageError: a run has a condition, a speed ratio or values.
     """
-    metrics, speed = run.get("metrics"), run.get("speed")
-    tables = list(metrics.values()) if isinstance(metrics, dict) else []
-    entries = [("condition", run), ("ratio", speed)]
-    entries += [(word, table) for table in tables for word in ("values", "measured_margin")]
-    words = [word for word, table in entries if isinstance(table, dict) and word in table]
-    if words:
+    entries = [("condition", run), ("ratio", run.get("speed", {}))]
+    entries += [(word, table) for table in run.get("metrics", {}).values() for word in ("values", "measured_margin")]
+    if words := [word for word, table in entries if word in table]:
         raise UsageError(
             f"baseline {file}: run {run_name(run)} has {words[0]}: remove them; "
             f"`orthobench check --update` writes them into {measured_file(file).name}"
@@ -268,21 +291,19 @@ def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str,
     return {**common, **run, "settings": {**common.get("settings", {}), **run.get("settings", {})}}
 
 
-def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+def _with_measured(run: Mapping[str, Any], measured: _MeasuredRun) -> dict[str, Any]:
     """Return a run with its measured entries, without values for another direction or `take`."""
-    merged = {"condition": measured.get("condition", ""), "metrics": measured.get("metrics", {}), **run}
+    merged = {"condition": measured.condition, "metrics": measured.metrics, **run}
     if run.get("metrics"):
-        merged["metrics"] = _merged(run["metrics"], measured.get("metrics", {}))
-    if "speed" in measured:
-        merged["speed"] = {"ratio": measured["speed"]} | run.get("speed", {})
+        merged["metrics"] = _merged(run["metrics"], measured.metrics)
+    if measured.speed is not None:
+        merged["speed"] = {"ratio": measured.speed} | run.get("speed", {})
     else:
         merged.pop("speed", None)
     return merged
 
 
-def _merged(authored: Any, measured: Mapping[str, Any]) -> Any:
-    if not isinstance(authored, dict) or not all(isinstance(metric, dict) for metric in authored.values()):
-        return authored  # the validation refuses it
+def _merged(authored: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
     metrics = {}
     for name, metric in authored.items():
         entries = measured.get(name, {})

@@ -217,7 +217,8 @@ def _best(trials: Sequence[tuple[SettingValues, Sequence[str]]], find: Find) -> 
 def _entries(path: Path) -> list[ListedRuns]:
     content: dict[str, Any] = read_toml(path)
     entries, named = content.pop("runs", None), content.pop("models", {})
-    if content or not isinstance(entries, list) or not entries:
+    is_list = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if content or not is_list or not entries:
         raise UsageError(f"{path} should be a list of [[runs]], each with a paper, a study or a task")
     if not isinstance(named, dict):
         raise UsageError(f'{path}: [models] should have lists of models by name, such as gated = ["lstm", "gru"]')

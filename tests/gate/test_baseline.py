@@ -101,6 +101,11 @@ def test_names_select_runs(file):
         ('name = "wide"', "tolerance = 0.001\nname = 'wide'", "tolerance needs exact = true"),
         ("[task.adding]", "[[task]]", r"write \[task.NAME\] for shared entries"),
         ("[task.adding]", "built_in = 1\n[task.adding]", "built_in=1 should be true or false"),
+        (TEXT, "run = [3]", "run should be a table; see docs/check.md"),
+        ("[task.adding]", "[task]\nlstm = 3\n[task.adding]", "task.lstm should be a table"),
+        ('preset = "quick"', "metrics = { mse = 3 }", "task.adding.metrics.mse should be a table"),
+        ('name = "wide"', "settings = 3", "run.settings should be a table"),
+        ('name = "wide"', "speed = 3", "run.speed should be a table"),
     ],
 )
 def test_invalid_entry_is_reported_with_its_place(file, old, new, message):
@@ -123,6 +128,7 @@ def test_missing_file_is_reported(tmp_path):
         ('"speed": 0.5', '"speed": -1', "run adding/lstm speed ratio"),
         ('"runs"', '"rums"', r"baseline.measured.json is damaged: restore it, or delete it and measure again"),
         ("{", "", r"baseline.measured.json is damaged"),
+        ('"metrics": {', '"metrics": [1], "metrix": {', r"baseline.measured.json is damaged"),
     ],
 )
 def test_damaged_file_of_values_is_reported(file, old, new, message):

@@ -202,6 +202,7 @@ def test_trials_without_a_value_are_refused(write):
     [
         ("", "should be a list of [[runs]]"),
         ("runs = 3", "should be a list of [[runs]]"),
+        ("runs = [3]", "should be a list of [[runs]]"),
         ("x = 1\n[[runs]]\npaper = 'lem'", "should be a list of [[runs]]"),
         ("[[runs]]\nfigure = '1'", "entry 1: name either a paper, a study, or a task with models"),
         (
