@@ -24,11 +24,7 @@ __all__ = [
 def text() -> str:
     """Return the content of the file for the models of this checkout."""
     catalog = Catalog()
-    classes = {
-        plugin.name: catalog.load("model", plugin.name).__name__
-        for plugin in catalog
-        if plugin.kind == "model" and plugin.is_built_in
-    }
+    classes = {name: catalog.load("model", name).__name__ for name in catalog.built_in("model")}
     names = sorted([*classes.values(), *(f"{name}Cell" for name in classes.values())], key=_rank)
     return TEXT.format(
         modules="".join(f"    {module},\n" for module in classes),

@@ -108,6 +108,9 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
         catalog.load("model", "lost")
     with pytest.raises(UsageError, match="is not a class derived from orthobench"):
         catalog.load("model", "wrong")
+    usable = catalog.usable("model")
+    assert "identity" in usable
+    assert usable.keys() == set(catalog.names("model")) - {"lost", "wrong"}
     listed = {entry["name"]: entry for entry in json.loads(orthobench("plugins", "--json").out) if entry["problem"]}
     assert "taken" in listed["lstm"]["problem"]
     assert "Nothing" in listed["lost"]["problem"]

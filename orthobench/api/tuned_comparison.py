@@ -63,9 +63,8 @@ def compare_tuned(
     """
     options, rules = with_jobs(options, jobs), protocol()
     catalog = Catalog(options.plugins)
-    built_in = [plugin.name for plugin in catalog if plugin.kind == "model" and plugin.is_built_in]
     listed = [models] if isinstance(models, (str, type)) else [*models]
-    names = list(dict.fromkeys(map(catalog.named, listed))) if listed else sorted(built_in)
+    names = list(dict.fromkeys(map(catalog.named, listed))) if listed else catalog.built_in("model")
     given = {
         name: value if isinstance(value, str) else text(value) for name, value in merge(settings, overrides).items()
     }

@@ -80,7 +80,7 @@ def command(
             results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, setup)
         elif models:
             name = "models"
-            results = measure_models({entry.name: entry.load() for entry in Catalog() if entry.kind == "model"}, setup)
+            results = measure_models(Catalog().usable("model"), setup)
         elif tasks:
             name = "tasks"
             results = measure_tasks(Catalog(), setup)

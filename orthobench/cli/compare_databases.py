@@ -67,7 +67,7 @@ def compare_two(
 
     if json and as_csv:
         raise UsageError("--json and --csv are different outputs: give one of them")
-    first, second = map(Location, words)
+    first, second = map(Location.of, words)
     if first.is_same(second):
         raise UsageError(f"{first} and {second} are the same database: name two")
     with ExitStack() as opened:

@@ -178,7 +178,7 @@ def command(
         print_json(runs_of(result, db, dry_run))
     elif not dry_run:
         print_summary(variants(result.runs))
-    if not (json or dry_run or quiet):
+    if result.runs and not (json or dry_run or quiet):
         from orthobench.errors import shell_command
 
         trained = sorted({run.seed for run in result.runs})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.display.console import Console
 from orthobench.display.display import Display, JobsDisplay
+from orthobench.errors import counted
 from orthobench.executors.job import Ending, Outcome
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
@@ -381,7 +382,8 @@ class ProgressDisplay(Display):
             print(self.spell(text), file=sys.stderr)
 
     def on_budget_spent(self, not_started: int) -> None:
-        print(f"the budget is spent: {not_started} runs are left for another time", file=sys.stderr)
+        verb = "is" if not_started == 1 else "are"
+        print(f"the budget is spent: {counted(not_started, 'run')} {verb} left for another time", file=sys.stderr)
 
     def on_stop_request(self) -> None:
         print("stopping after this iteration; a second signal stops at once", file=sys.stderr)

@@ -247,13 +247,13 @@ def read_baseline(file: Path) -> Baseline:
 def _of_built_in_plugins() -> Iterator[dict[str, Any]]:
     """Yield a run of each built-in model on what it learns, then an exact run of each built-in task."""
     catalog = Catalog()
-    for plugin in catalog:
-        if plugin.kind == "model" and plugin.is_built_in and (learns := catalog.load("model", plugin.name).learns):
-            yield {"task": learns.task, "model": plugin.name, "settings": dict(learns.gate)}
-    for plugin in catalog:
-        if plugin.kind == "task" and plugin.is_built_in and (exact := dict(catalog.load("task", plugin.name).exact)):
-            run = {"task": plugin.name, "model": exact.pop("model"), "settings": exact}
-            yield run | {"name": f"{plugin.name}/exact"} | EXACT
+    for model in catalog.built_in("model"):
+        if learns := catalog.load("model", model).learns:
+            yield {"task": learns.task, "model": model, "settings": dict(learns.gate)}
+    for task in catalog.built_in("task"):
+        if exact := dict(catalog.load("task", task).exact):
+            run = {"task": task, "model": exact.pop("model"), "settings": exact}
+            yield run | {"name": f"{task}/exact"} | EXACT
 
 
 def _read_measured(file: Path) -> _MeasuredFile:

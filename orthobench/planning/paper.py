@@ -81,16 +81,11 @@ def _described(experiment: Experiment) -> dict[str, Any]:
     return {"task": experiment.task, "model": experiment.model} | experiment.settings
 
 
-def built_in_models(catalog: Catalog) -> list[str]:
-    """Return the names of the built-in models in alphabetical order."""
-    return sorted(plugin.name for plugin in catalog if plugin.kind == "model" and plugin.is_built_in)
-
-
 def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[SweepRun]:
     """Return the runs of the small version of a figure; an empty list if its study computes without training."""
     assert artifact.small is not None
     if artifact.study:
-        runs = find_study(artifact.study).runs("quick", built_in_models(catalog))
+        runs = find_study(artifact.study).runs("quick", catalog.built_in("model"))
         own = [run for run in runs if run.figure == artifact.name] or runs
         points = [(run.task, run.model, run.settings) for run in own]
     else:
@@ -111,7 +106,7 @@ def study_runs(
 
     Where the study limits the number of seeds, the runs have the first ones.
     """
-    points = study.runs(preset, built_in_models(catalog))
+    points = study.runs(preset, catalog.built_in("model"))
     first = [
         SweepRun(
             resolve(catalog, run.task, run.model, run.settings, preset),

@@ -25,7 +25,7 @@ def parse_seeds(text: str, first: int | None = None) -> list[int]:
     for part in text.split(","):
         low, dash, high = (each.strip() for each in part.partition("-"))
         high = high if dash else low
-        is_range = low.isdecimal() and high.isdecimal() and "," + text[-1:] != ","
+        is_range = low.isdecimal() and high.isdecimal()
         if not is_range or (not dash and "," not in text):
             raise UsageError(f"`seeds={text[:40]!r}`: give a number of seeds from 1 to {MAX_SEEDS}, or 3-5, or 0,3-5")
         if not int(low) <= int(high) <= LARGEST_SEED or int(high) - int(low) >= MAX_SEEDS:

@@ -38,6 +38,7 @@ from orthobench.plugins.layers import (
 from orthobench.plugins.loading import LOCAL, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
+from orthobench.system.own_code import described
 
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
@@ -217,6 +218,19 @@ class Catalog:
     def names(self, kind: PluginKind) -> list[str]:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
 
+    def built_in(self, kind: PluginKind) -> list[str]:
+        """Return the names of the built-in plugins of a kind in alphabetical order."""
+        return [plugin.name for plugin in self if plugin.kind == kind and plugin.is_built_in]
+
+    def usable(self, kind: PluginKind) -> dict[str, Any]:
+        """Return the classes of a kind by name, without those that cannot be loaded; `orthobench plugins` says why."""
+        classes = {}
+        for plugin in self:
+            if plugin.kind == kind:
+                with suppress(PluginError):
+                    classes[plugin.name] = plugin.load()
+        return classes
+
     def find(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of this kind and name. The name may come from stored data.
 
@@ -288,11 +302,7 @@ class Catalog:
         for name, probe in selected.items():
             if probe.default:
                 raise UsageError(f"probe '{name}' is in every run: leave it out")
-        for name in self.names("probe"):
-            with suppress(PluginError):  # runs work without it; `orthobench plugins` shows the reason
-                probe = self.find("probe", name).load()
-                if probe.default:
-                    selected[name] = probe
+        selected |= {name: probe for name, probe in self.usable("probe").items() if probe.default}
         return dict(sorted(selected.items()))
 
     def __iter__(self) -> Iterator[Plugin]:
@@ -391,7 +401,7 @@ def _installed(kind: PluginKind) -> Iterator[Plugin]:
             point.name,
             distribution,
             lambda point=point: _load_installed(kind, point),  # type: ignore[misc]
-            lambda point=point: _sources_of(point),  # type: ignore[misc]
+            lambda point=point: installed_sources(point),  # type: ignore[misc]
         )
 
 
@@ -413,13 +423,9 @@ def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
 
     with isolated(), Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
         plugin_class = _checked(kind, _guarded(point.load))
-    sources: Sources = _guarded(lambda: _sources_of(point))  # read them now, at the import
+    sources: Sources = _guarded(lambda: installed_sources(point))  # read them now, at the import
     note_import(sources, reads)
     return plugin_class
-
-
-def _sources_of(point: EntryPoint) -> Sources:
-    return installed_sources(point)
 
 
 def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
@@ -549,7 +555,7 @@ def _guarded(load: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may call sys.exit, or raise any error
-        raise PluginError(f"{type(error).__name__}: {error}") from error
+        raise PluginError(described(error)) from error
 
 
 def _import(path: str) -> ModuleType:

@@ -33,11 +33,12 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from orthobench.errors import UsageError, one_line, unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
 from orthobench.system.location import from_home
+from orthobench.system.own_code import described
 
 NOTEBOOK = "notebook"
 """What stands before the colon in the name of a class of the main program."""
@@ -163,7 +164,7 @@ def quietly(load: Callable[[], Any], what: str) -> Any:
     except (KeyboardInterrupt, UsageError):
         raise
     except BaseException as error:  # a module may exit
-        raise UsageError(f"{what} cannot be imported: {one_line(error)}") from error
+        raise UsageError(f"{what} cannot be imported: {described(error)}") from error
     if text := printed.getvalue().strip():
         _logger.warning("%s prints when it is imported: %s", what, text.splitlines()[0][:80])
     return value

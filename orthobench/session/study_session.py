@@ -59,5 +59,4 @@ def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> N
         if benchmark.environment.facts == facts and benchmark.results["quick"] == quick:
             return
     setup = Setup(session.device, 1 if quick else 5, quick, tell=session.display.print_line)
-    models = {plugin.name: plugin.load() for plugin in catalog if plugin.kind == "model"}
-    store.add_benchmark(study.record, measure_models(models, setup), facts)
+    store.add_benchmark(study.record, measure_models(catalog.usable("model"), setup), facts)

@@ -53,6 +53,14 @@ def databases(both, tmp_path):
     return "before.db", "after.db"
 
 
+def test_databases_may_lie_in_the_home_folder(databases, orthobench, tmp_path, monkeypatch):
+    """Shells expand no ~ within quotes."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = orthobench("compare", *databases, "--csv")
+    there = orthobench("compare", *(f"~/{name}" for name in databases), "--csv")
+    assert (there.code, there.out.replace(f"{tmp_path}/", "")) == (0, expected.out)
+
+
 def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench):
     done = orthobench("compare", *databases, "--json")
     assert done.code == 0, done.err

@@ -191,6 +191,13 @@ def test_quiet_sweep_says_what_its_budget_leaves_out(orthobench, tmp_path, tiny_
     assert outcome.err == line
 
 
+def test_sweep_whose_budget_is_too_short_for_any_run_ends_quietly(orthobench, tiny_options):
+    sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
+    outcome = orthobench(*sweep, "--budget", "8h")
+    assert (outcome.code, "the page" in outcome.out) == (0, False)
+    assert "the budget leaves out 1 of 1 run" in outcome.out
+
+
 def test_plan_reports_too_little_memory(orthobench, tmp_path, tiny_options, monkeypatch):
     sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
     assert orthobench(*sweep).code == 0

@@ -13,7 +13,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec.model_sizes import Counter
 
 CATALOG = Catalog()
-MODELS = sorted(plugin.name for plugin in CATALOG if plugin.kind == "model" and plugin.is_built_in)
+MODELS = CATALOG.built_in("model")
 COARSE = {"kru", "goru", "pd_ssm"}
 """Models that come no closer: their size is a power of two, or one step of it adds a tenth of the parameters."""
 QUICK = ("rnn", "slstm", "lru", "kru", "pd_ssm")

@@ -14,14 +14,13 @@ from support.pages import figures
 
 from orthobench.papers import find_paper, find_study, papers, studies
 from orthobench.papers.paper_study import StudyRun, StudyRuns
-from orthobench.planning.paper import built_in_models
 from orthobench.plugins import Catalog
 from orthobench.reporting.page.names import name_of
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import TrainingSettings
 
-ALL = built_in_models(Catalog())
+ALL = Catalog().built_in("model")
 OF_RUNS = [study for study in studies() if study.run]
 FIGURES = ("parity", "cycle navigation", "modular arithmetic", "S3", "Z60", "A5")
 CASES = [(study, preset) for study in OF_RUNS for preset in ("paper", "quick")]
