@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -42,11 +42,14 @@ TRAINING = (
     "profile",
 )
 """The options of a comparison that trains; `--tag` selects runs here."""
+SEARCH = {"protocol", "tune", "models", "seeds", "set_", "match_parameters", "match_state", "dry_run", *TRAINING}
+"""The parameters that only a comparison that trains reads."""
 
 
 @filtered()
 @with_options(SweepOptions, *TRAINING)
 def command(
+    context: typer.Context,
     selections: Annotated[
         list[str] | None,
         typer.Argument(
@@ -128,38 +131,35 @@ def command(
     goes on where it was interrupted, and --dry-run states the budget; see docs/protocol.md.
     """
     if protocol or tune:
-        _tuned(
-            selections,
-            filters,
-            csv,
+        from orthobench.cli.compare_tuned import Asked, compare_tuned
+        from orthobench.store.sqlite import default_database
+
+        filters_but_task = {name for name in context.params if name.startswith("filter_")} - {"filter_task"}
+        _refuse_given(
+            context,
+            {"selections", "value", "paired", "csv", *filters_but_task},
+            "is for stored runs, and --tune trains: name tasks by -t and models by --models",
+        )
+        tasks = filters.columns.get("task")
+        asked = Asked(
+            tasks.split(",") if tasks else [],
+            split_names(models) if models else [],
             tune,
-            models,
             seeds,
-            set_,
+            set_ or [],
             match_parameters,
             match_state,
-            db,
-            options,
-            dry_run=dry_run,
-            quiet=quiet,
-            json=json,
         )
+        place = default_database(writes=True) if db == default_database(writes=False) else db
+        compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json)
         return
-    training = {
-        "--models": models,
-        "--seeds": seeds,
-        "-s": set_,
-        "--match-parameters": match_parameters,
-        "--match-state": match_state,
-        "--dry-run": dry_run,
-    }
-    if given := [flag for flag, value in training.items() if value]:
-        raise UsageError(f"{given[0]} is for a comparison that trains: add --tune 8, or leave it out")
-    _stored(selections or [], filters, value, paired, db, json=json, csv=csv)
+    _refuse_given(context, SEARCH, "is for a comparison that trains: add --tune 8, or leave it out")
+    _stored(context, selections or [], filters, value, paired, db, json=json, csv=csv)
 
 
 @without_cycle_search()
 def _stored(
+    context: typer.Context,
     selections: Sequence[str],
     filters: Filters,
     value: ComparedValue,
@@ -173,6 +173,7 @@ def _stored(
     from orthobench.cli.compare_databases import are_databases, compare_two
 
     if are_databases(selections):
+        _refuse_given(context, {"db"}, "names one database, and the words name two: leave it out")
         compare_two(selections, filters, value, paired, json, csv)
         return
     from orthobench.analysis.compare import check_count, contrasts
@@ -180,9 +181,8 @@ def _stored(
     from orthobench.store import open_store
     from orthobench.training.settled import status_in
 
+    _refuse_given(context, {"csv"}, "is for two databases: give --json, or name two databases")
     check_count(selections)
-    if csv:
-        raise UsageError("--csv is for two databases: give --json, or name two databases")
     shared = filters.conditions()
     with open_store(db) as store:
         compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
@@ -192,40 +192,18 @@ def _stored(
     outcomes.print_contrasts(compared, value, db)
 
 
-def _tuned(
-    selections: list[str] | None,
-    filters: Filters,
-    csv: bool,
-    tune: int | None,
-    models: list[str] | None,
-    seeds: int | None,
-    settings: list[str] | None,
-    match_parameters: str | None,
-    match_state: int | None,
-    db: Location,
-    options: SweepOptions,
-    *,
-    dry_run: bool,
-    quiet: bool,
-    json: bool,
-) -> None:
-    from orthobench.cli.compare_tuned import Asked, compare_tuned
-    from orthobench.store.sqlite import default_database
+def _refuse_given(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Refuse the first of these parameters that the user has given, because it would have no effect.
 
-    other = {name for name, value in filters.columns.items() if value is not None and name != "task"}
-    other |= {"where"} if filters.where else set()
-    if selections or other or csv:
-        named = repr(selections[0]) if selections else f"--{min(other)}" if other else "--csv"
-        raise UsageError(f"{named} selects stored runs, and --tune trains: name tasks by -t and models by --models")
-    tasks = filters.columns.get("task")
-    asked = Asked(
-        tasks.split(",") if tasks else [],
-        split_names(models) if models else [],
-        tune,
-        seeds,
-        settings or [],
-        match_parameters,
-        match_state,
-    )
-    place = default_database(writes=True) if db == default_database(writes=False) else db
-    compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json)
+    Raises:
+        UsageError: one of them is on the command line.
+    """
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source, value = context.get_parameter_source(name), context.params.get(name)
+        if name not in names or source is None or source.name != "COMMANDLINE":
+            continue
+        flags = parameter.secondary_opts if value is False else parameter.opts
+        is_argument = parameter.param_type_name == "argument"
+        shown = " ".join(map(repr, value or ())) if is_argument else max(flags, key=len)
+        raise UsageError(f"{shown} {why}")

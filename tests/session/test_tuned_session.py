@@ -367,8 +367,12 @@ def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypat
     ("words", "message"),
     [
         (["--models", "rnn", "a", "b"], "--models is for a comparison that trains"),
-        (["--tune", "8", "model=rnn"], "'model=rnn' selects stored runs"),
-        (["--tune", "8", "--status", "finished"], "--status selects stored runs"),
+        (["--tune", "8", "model=rnn"], "'model=rnn' is for stored runs"),
+        (["--tune", "8", "--status", "finished"], "--status is for stored runs"),
+        (["--tune", "8", "--unpaired", "-t", "adding"], "--unpaired is for stored runs"),
+        (["--tune", "8", "--value", "end", "-t", "adding"], "--value is for stored runs"),
+        (["a", "b", "--device", "cpu"], "--device is for a comparison that trains"),
+        (["a.db", "b.db", "--db", "c.db"], "--db names one database, and the words name two"),
         (["--tune", "7", "--models", "rnn", "-t", "adding"], "--tune 7: give an even number of at least 8"),
         (["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "lr=1"], "learning_rate"),
         (
