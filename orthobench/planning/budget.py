@@ -35,8 +35,13 @@ class Budget:
         self.seconds, self.clock = seconds, clock
         self.start_time = clock()
 
+    @property
+    def left(self) -> float:
+        """The seconds that are left; negative once the budget is overspent."""
+        return self.seconds - (self.clock() - self.start_time)
+
     def is_spent(self) -> bool:
-        return self.clock() - self.start_time >= self.seconds
+        return self.left <= 0
 
 
 def span(seconds: Iterable[float], at_once: int) -> float:

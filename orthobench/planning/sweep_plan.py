@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from orthobench.planning.budget import runs_within, span
+from orthobench.planning.budget import Budget, runs_within, span
 from orthobench.planning.estimate import Estimate
 from orthobench.planning.plan import PlannedRun
 
@@ -101,16 +101,17 @@ class SweepPlan:
 def plan_sweep(
     planned: Sequence[PlannedRun],
     estimates: Mapping[str, Estimate] | None,
-    budget: float | None,
+    budget: Budget | None,
     at_once: int,
     machine: int | None = None,
 ) -> SweepPlan:
-    """Select the runs to train: all pending runs, or the pending runs that fit into the budget (in seconds)."""
+    """Select the runs to train: all pending runs, or the pending runs that fit into what is left of the budget."""
     if budget is None or estimates is None:
         selected = [run for run in planned if run.is_pending]
     else:
-        selected = runs_within(planned, estimates, budget, at_once)
-    return SweepPlan(list(planned), selected, estimates, at_once, budget, machine)
+        selected = runs_within(planned, estimates, budget.left, at_once)
+    seconds = None if budget is None else budget.seconds
+    return SweepPlan(list(planned), selected, estimates, at_once, seconds, machine)
 
 
 def _totals(estimates: Collection[Estimate], at_once: int, machine: int | None) -> Totals:

@@ -165,12 +165,11 @@ class Session:
                 SLURM, they are always estimated.
         """
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
-        budget = self.options.budget
-        needs_estimates = estimate or budget is not None or self._is_on_slurm
+        needs_estimates = estimate or self.budget is not None or self._is_on_slurm
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = psutil.virtual_memory().total if self.cluster is None else None
-        return plan_sweep(planned, estimates, budget, self.at_once, machine)
+        return plan_sweep(planned, estimates, self.budget, self.at_once, machine)
 
     def sweep(
         self,
