@@ -24,7 +24,7 @@ from orthobench.analysis.pairing import Sides, by_key
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, curve_end, median
 from orthobench.analysis.variants import backends, settings_of
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import ComparedValue
 from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
@@ -33,10 +33,16 @@ from orthobench.store.columns import metric_columns
 
 @dataclass(frozen=True)
 class SelectedRuns:
-    """Runs, and the text that selects them."""
+    """Runs, and the text that selects them.
+
+    Attributes:
+        trials: the number of trials of searches that the text selects too. They are left out, because they are judged
+            by validation data alone and have no tests.
+    """
 
     text: str
     runs: list[Run]
+    trials: int = 0
 
 
 Differences = dict[str, tuple[list[Any], list[Any]]]
@@ -126,7 +132,10 @@ def _select(
     runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
-    return SelectedRuns(text, runs)
+    tested = [run for run in runs if not run.is_trial]
+    if not tested:
+        raise UsageError(f"'{text}' selects {counted(len(runs), 'trial')} of searches alone, which have no tests")
+    return SelectedRuns(text, tested, len(runs) - len(tested))
 
 
 def check_count(selections: Sequence[str]) -> None:
@@ -196,6 +205,8 @@ def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[s
             continue
         end = ends.get(run.id)
         value = {"end": end.value if end else None, "final": run.final_value, "best": run.best_value}[which]
+        if run.is_trial:
+            raise UsageError(f"run {run.key} is a trial of a search, which has no tests: leave it out")
         if value is None or math.isnan(value):
             shown = "no value" if value is None else "the value NaN"
             raise UsageError(
@@ -257,6 +268,8 @@ def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
     for side in (first, second):
+        if side.trials:
+            cautions.append(f"'{side.text}' leaves out {counted(side.trials, 'trial')}: a search has no tests")
         if (mixed := len({run.variant for run in side.runs})) > 1:
             cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
         if len(pooled := backends(side.runs)) > 1:

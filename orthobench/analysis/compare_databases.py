@@ -103,8 +103,9 @@ def compare_databases(
         raise UsageError(f"neither {first.name} nor {second.name} has runs of this selection")
     labels = _labels([run for runs in selected for run in runs])
     groups = [_group(runs) for runs in selected]
-    values = (values_of(first.store, selected[0], which), values_of(second.store, selected[1], which))
-    common = [identity for identity in groups[0] if identity in groups[1]]
+    tests = [[run for run in runs if not run.is_trial] for runs in selected]  # a trial of a search has none
+    values = (values_of(first.store, tests[0], which), values_of(second.store, tests[1], which))
+    common = [identity for identity, own in groups[0].items() if identity in groups[1] and not own[0].is_trial]
     pairs = [(groups[0][identity], groups[1][identity]) for identity in common]
     selections = ((SelectedRuns(first.name, left), SelectedRuns(second.name, right)) for left, right in pairs)
     tested = with_standings([contrast(*both, values, paired) for both in selections], paired)

@@ -325,9 +325,9 @@ def _standing(comparison: Comparison | None, p: float | None) -> Standing:
         return Standing.FEW
     if p <= LEVEL:
         return Standing.APART
-    if not comparison.is_clear:
-        return Standing.OVERLAPS
-    return Standing.CLEAR if min(comparison.n) >= FEWEST_SEEDS else Standing.FEW
+    if min(comparison.n) < FEWEST_SEEDS:
+        return Standing.FEW
+    return Standing.CLEAR if comparison.is_clear else Standing.OVERLAPS
 
 
 def standings_after_first(samples: Sequence[Sequence[float]]) -> list[Standing]:

@@ -194,11 +194,11 @@ def _print_column(column: TunedColumn) -> None:
 def _print_command(column: TunedColumn, db: Location) -> None:
     """Print the command that compares the same runs again."""
     from orthobench.errors import shell_command
-    from orthobench.system.location import DEFAULT_DATABASE
+    from orthobench.store.sqlite import database_words
 
+    words = database_words(db, writes=False)
     models = [model for model in column.models if model.runs]
     if len(models) > 1:
-        place = () if db == DEFAULT_DATABASE else ("--db", str(db))
         seeds = ",".join(str(run.seed) for run in models[0].runs)
         variants = [f"variant={model.runs[0].variant}" for model in models]
-        typer.echo(f"again: {shell_command('compare', *variants, '--where', f'seed={seeds}', *place)}\n")
+        typer.echo(f"again: {shell_command('compare', *variants, '--where', f'seed={seeds}', *words)}\n")

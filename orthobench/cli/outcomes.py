@@ -8,17 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from orthobench.system.location import DEFAULT_DATABASE, Location
-
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast, Differences
     from orthobench.analysis.statistics import Median
     from orthobench.gate.verdict import Finding
+    from orthobench.system.location import Location
 
-RIGHT = ("lost (95 %)", "allowed", "power", "difference (95 %)", "p")
+RIGHT = ("lost (95 %)", "allowed", "power", "mean difference (95 %)", "p")
 """The columns that are aligned to the right."""
 VERDICT, WHY = "verdict", "why"
-LEAST_NEEDED = ("power", "p", "allowed", "lost (95 %)", "difference (95 %)", "baseline")
+LEAST_NEEDED = ("power", "p", "allowed", "lost (95 %)", "mean difference (95 %)", "baseline")
 """The columns that a narrow terminal leaves out, the first one first."""
 
 
@@ -60,7 +59,7 @@ def of_finding(finding: Finding) -> Outcome:
 
 
 def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> Outcome:
-    """Return a contrast of `compare`: medians with intervals, and the difference of the means.
+    """Return a contrast of `compare`: medians with intervals, and the difference of the means if no run diverged.
 
     Args:
         names: the headings of the two sides.
@@ -69,12 +68,15 @@ def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> 
     result = contrast.result
     sizes = result.n if result else (None, None)
     before, now = (_median(side, n) for side, n in zip(contrast.medians, sizes, strict=True))
+    # Without the runs that diverged, the means would say the opposite of the ranks.
+    diverged = any(counts.get("diverged") for counts in contrast.counts)
+    difference = result.difference if result and not diverged else None
     cells = {
         "runs of": label or contrast.second.text,
         "metric": contrast.metric,
-        names[0]: before,
-        names[1]: now,
-        "difference (95 %)": str(result.difference) if result and result.difference else "",
+        f"{names[0]}, median": before,
+        f"{names[1]}, median": now,
+        "mean difference (95 %)": "" if difference is None else str(difference),
         "p": "" if contrast.p is None else f"{contrast.p:.2g}",
         VERDICT: contrast.verdict,
         WHY: contrast.reason,
@@ -300,10 +302,11 @@ def print_contrasts(compared: Sequence[Contrast], value: str, db: Location) -> N
 def _more_seeds(contrasts: Sequence[Contrast], db: Location) -> list[str]:
     """Return the commands that add the seeds which would decide; a selection of several variants has none."""
     from orthobench.cli.show import command_of
+    from orthobench.store.sqlite import database_words
 
-    place = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    words = shlex.join(database_words(db, writes=True))
     commands = {
-        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)}{place}"
+        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)} {words}".rstrip()
         for contrast in contrasts
         for side in (contrast.first, contrast.second)
         if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1

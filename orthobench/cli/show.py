@@ -205,14 +205,15 @@ def command_of(db: Location, run: Run, seeds: int | None = None) -> str:
     If one of its plugin files is not here, or has changed since then, the first command writes them to a new folder.
     """
     from orthobench.errors import shell_command
+    from orthobench.store.sqlite import database_words
 
     own = [plugin for plugin in run.environment.facts.get("plugins", ()) if "path" in plugin]
     own = [plugin for plugin in own if ".py:" in plugin.get("layer", ".py:")]  # not of a module or notebook
     if all(_is_here(plugin) for plugin in own):
         return reproduce(run.spec, [plugin["path"] for plugin in own], seeds)
     folder = f"plugins-{run.key}"
-    place = () if db == DEFAULT_DATABASE else ("--db", db)
-    save = shell_command("show", run.key, "--save-plugins", folder, *place)
+    words = database_words(db, writes=False)
+    save = shell_command("show", run.key, "--save-plugins", folder, *words)
     saved = [f"{folder}/{next(iter(plugin['files']))}" for plugin in own]
     return f"{save} && {reproduce(run.spec, saved, seeds)}"
 

@@ -180,12 +180,13 @@ def command(
         print_summary(variants(result.runs))
     if result.runs and not (json or dry_run or quiet):
         from orthobench.errors import shell_command
+        from orthobench.store.sqlite import database_words
 
         trained = sorted({run.seed for run in result.runs})
         conditions = group(variants(result.runs), lambda variant: variant.run.condition)
         needed = deciding_seeds(max(map(len, conditions), default=1) - 1) or 0
-        place = () if db == DEFAULT_DATABASE else ("--db", db)
-        typer.echo(f"the page: {shell_command('report', '--html', *place)}")
+        words = database_words(db, writes=False)
+        typer.echo(f"the page: {shell_command('report', '--html', *words)}")
         typer.echo(f"more seeds: the same command with --seeds {more_seeds(trained, needed)}")
     if not dry_run:
         report_sweep(result)

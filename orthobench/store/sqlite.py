@@ -177,6 +177,11 @@ def named_or_default(db: Place | None, writes: bool) -> Location:
     return default_database(writes) if db is None else Location.of(db)
 
 
+def database_words(db: Location, writes: bool) -> tuple[str, ...]:
+    """Return the words that name a database in a command; none if the command uses it anyway."""
+    return () if db == default_database(writes) else ("--db", str(db))
+
+
 def is_protected(file: Path) -> bool:
     """Return whether a file is a protected database."""
     if not file.is_file():

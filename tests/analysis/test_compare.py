@@ -17,7 +17,9 @@ from support.records import run_record
 from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.inference import compare_paired, compare_unpaired, holm
+from orthobench.cli.outcomes import of_contrast
 from orthobench.store import MetricRow, Status, open_store
+from orthobench.store.sqlite import protect
 
 
 def test_paired_p_value_matches_all_sign_changes():
@@ -168,6 +170,27 @@ def test_diverged_run_is_counted_and_ranks_worst(swept, tmp_path):
     text = swept("compare", "model=rnn", "model=lstm").out
     assert "1 diverged" in text
     assert "a diverged run is the worst" in text
+    # The summary leaves out the difference of the means, because those of the finished runs would mislead.
+    for first, shown in (("model=rnn", ""), ("model=lstm", "0 [")):
+        with open_store(str(tmp_path / "results.db")) as store:
+            (each,) = contrasts(store, [first, "model=lstm"], {}, lambda run: run.status)
+        difference = of_contrast(each, ("first", "second")).cells["mean difference (95 %)"]
+        assert difference.startswith(shown)
+        assert bool(difference) == bool(shown)
+
+
+def test_trials_of_a_search_are_left_out(swept, tiny_options):
+    """They are judged by validation data alone, so they have no tests."""
+    trial = ("-s", "judged_by=validation_only", "-s", "validation_size=10")
+    assert swept("sweep", "adding", "--models", "rnn", *tiny_options, *trial).code == 0
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert contrast["statuses"] == [{"finished": 3}, {"finished": 3}]
+    assert contrast["caution"] == "'model=rnn' leaves out 1 trial: a search has no tests"
+    alone = swept("compare", "model=rnn,judged_by=validation_only", "model=lstm")
+    assert (alone.code, "selects 1 trial of searches alone, which have no tests" in alone.err) == (2, True)
+    (run,) = json.loads(swept("ls", "--json", "--where", "judged_by=validation_only").out)
+    named = swept("compare", run["run"], "model=lstm")
+    assert (named.code, "is a trial of a search, which has no tests" in named.err) == (2, True)
 
 
 @pytest.mark.parametrize(("change", "shown"), [(None, "no value"), (math.nan, "the value NaN")])
@@ -225,11 +248,15 @@ def test_models_apart_in_every_seed_are_so_called_with_the_seeds_that_decide(cle
     ]
 
 
-def test_printed_commands_add_the_seeds_that_decide(clear):
+def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
     """Three seeds of each are there, and are not trained again."""
     text = clear("compare", "model=rnn", "model=lstm").out
     assert "clearly worse in every seed  too few seeds for a test: 4 of each would do" in text
+    assert "--db" not in text
+    protect(tmp_path / "results.db")
+    text = clear("compare", "model=rnn", "model=lstm").out
     commands = re.findall(r"^  orthobench (sweep .*)$", text.partition("train 4 seeds of each:")[2], re.M)
+    assert all(command.endswith(" --db results.db") for command in commands)
     assert [re.search(r"--models (\w+)", command)[1] for command in commands] == ["rnn", "lstm"]
     for command in commands:
         planned = json.loads(clear(*shlex.split(command), "--dry-run", "--no-profile", "--json").out)

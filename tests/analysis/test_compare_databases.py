@@ -29,7 +29,8 @@ def add(file, model, values, *, first_seed=0, commit="abc", version=None, **sett
                 record["key"] = f"{version}{seed}{model}".encode().hex()[:16].ljust(16, "0")
             run = store.start(record, {"commit": commit, "packages": {"torch": "2"}})
             progress = {"status": Status.FINISHED, "final_value": value, "best_value": value, "iterations": 10}
-            store.log(run.id, [MetricRow("test", "mse", 1, 10, value)], [], progress)
+            rows = [] if value is None else [MetricRow("test", "mse", 1, 10, value)]
+            store.log(run.id, rows, [], progress)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,15 @@ def both(tmp_path_factory):
 def databases(both, tmp_path):
     shutil.copytree(both, tmp_path, dirs_exist_ok=True)
     return "before.db", "after.db"
+
+
+def test_trials_of_a_search_are_not_compared(databases, orthobench):
+    """They have no tests."""
+    for file in databases:
+        add(file, "gru", [None], judged_by="validation_only", validation_size=10)
+    done = orthobench("compare", *databases, "--json")
+    assert done.code == 0, done.err
+    assert [len(match["runs"][0]) for match in json.loads(done.out)["both"]] == [6, 2]  # those of LSTM and RNN alone
 
 
 def test_databases_may_lie_in_the_home_folder(databases, orthobench, tmp_path, monkeypatch):

@@ -108,7 +108,7 @@ async function sectionOf(model, condition, all, planned, isOpen) {
     element("summary", null, element("h3", condition.label), " ", withAttributes(element("span", place), { class: "note" })),
     withAttributes(element("ul", null, ...cards), { class: "cards" }), ...more,
     table(rows, condition, model),
-    withAttributes(element("p", null, `${seeds.words} This command trains ${several ? `the variant of the last run` : "the model"} with ${seeds.count} seeds; those that have run are not trained again. `, link(`#${condition.key}?${new URLSearchParams({ model })}`, "All models on this task")), { class: "note" }),
+    withAttributes(element("p", null, `${seeds.words} This command trains ${several ? `the variant of the last run` : "the model"} with ${seeds.count} seeds; those that have run are not trained again. If they are not in results.db, add --db. `, link(`#${condition.key}?${new URLSearchParams({ model })}`, "All models on this task")), { class: "note" }),
     element("pre", command), copyButton(command),
   ), { class: "mine", "data-condition": condition.key });
   part.open = isOpen;
