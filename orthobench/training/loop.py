@@ -341,11 +341,10 @@ class TrainingLoop:
         while not trainer.is_over:
             trainer.advance()
             self.sink.on_iteration(trainer.state.iteration)
-            evaluates = trainer.is_evaluation_due
-            if evaluates and self._evaluate_and_end():
+            if trainer.is_evaluation_due and self._evaluate_and_end():
                 return
             self._stop_if_asked()
-            if evaluates and self.schedule.is_due():
+            if self.schedule.is_due():
                 self._save()
         self._finish()
 
@@ -458,7 +457,10 @@ class TrainingLoop:
             raise Interrupted
 
     def _save(self) -> None:
-        start = time.perf_counter()
         with self.trainer.timer("checkpoint"):
-            self.checkpoints.save(vars(self.trainer.checkpoint()))
+            state = vars(self.trainer.checkpoint())
+            # Only here, because the state waits for the iterations that a GPU has queued, and
+            # their time must not count as the time of saving.
+            start = time.perf_counter()
+            self.checkpoints.save(state)
         self.schedule.saved(start)

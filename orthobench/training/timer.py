@@ -3,7 +3,8 @@
 A GPU works behind the host, which queues work in one phase and waits for it in another. An event that is recorded at
 the start and end of a phase is reached when the work queued before it is done. So the time between the two belongs to
 the phase that queued the work, and the phases still add up to the time of the run. Nothing waits for an event until the
-seconds are read, after an evaluation or for a checkpoint, whose numbers the host has already waited for.
+seconds are read: after an evaluation, whose numbers the host has already waited for, or for a checkpoint, whose state
+the host needs anyway.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pickle
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from orthobench.store import open_store
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
-from orthobench.training.loop import Interrupted
+from orthobench.training.loop import CheckpointSchedule, Interrupted
 
 
 @pytest.fixture
@@ -160,6 +161,27 @@ def test_file_and_name_reach_the_disk_before_the_previous_one_is_removed(folder,
         f"{NEWEST}.part -> {NEWEST}",
         "sync abc",
     ]
+
+
+def test_checkpoint_is_due_after_its_interval_which_a_slow_save_stretches(monkeypatch):
+    """A save of two seconds may take a hundredth of the time, so the next one is due after 200 seconds, not 30."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("orthobench.training.loop.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    schedule = CheckpointSchedule(30.0)
+
+    def is_due_at(seconds: float) -> bool:
+        clock.now = seconds
+        return schedule.is_due()
+
+    def save(start: float, end: float) -> None:
+        clock.now = end
+        schedule.saved(start)
+
+    assert [is_due_at(seconds) for seconds in (1000.0, 1029.0, 1030.0)] == [False, False, True]
+    save(1030.0, 1032.0)
+    assert [is_due_at(seconds) for seconds in (1062.0, 1231.0, 1233.0)] == [False, False, True]
+    save(1233.0, 1233.25)  # less than a hundredth of 30 seconds
+    assert [is_due_at(seconds) for seconds in (1263.0, 1263.25)] == [False, True]
 
 
 class Noisy(LSTM):
