@@ -156,10 +156,10 @@ def test_killed_upgrade_changes_nothing(seed, old, tmp_path):
     original, before = old.read_bytes(), dump(old)
     upgrade = partial(call, tmp_path, ["db", "upgrade"], prepare=add_revision)
     assert upgrade(lines=tmp_path / "lines") == 0, (tmp_path / "output").read_text()
-    stages = (tmp_path / "lines").read_text().split()
+    lines = (tmp_path / "lines").read_text().splitlines()
     done = dump(old)
     killed = 0
-    for line in random.Random(seed).sample(range(len(stages)), 3):
+    for line in random.Random(seed).sample(range(len(lines)), 3):
         for leftover in tmp_path.glob("results.db*"):
             leftover.unlink()
         old.write_bytes(original)

@@ -6,6 +6,7 @@ A kill comes before a line of the code, half-way through the file of a checkpoin
 
 from __future__ import annotations
 
+import functools
 import itertools
 import multiprocessing
 import os
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from orthobench.training.checkpoint import NEWEST
+
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "pytest.__main__",  # the main module of these processes, too
-        "torch._dynamo",  # which every optimiser imports
         "alembic.command",
         "sqlalchemy.dialects.sqlite",
         "orthobench.api.papers",
@@ -32,28 +34,28 @@ FORKS.set_forkserver_preload(
     ]
 )
 
-STAGES = {  # of a run, by function, else by folder or file
-    "open_store": "migration",
-    "upgrade": "migration",
-    "back_up": "migration",
-    "_migrate": "migration",
-    "start": "start",
-    "__init__": "start",
-    "lock": "start",
-    "log": "logging",
-    "_update": "logging",
-    "_metric_columns": "logging",
-    "_finish": "end",
-    "clear": "end",
-    "train": "end",
-    "checkpoint.py": "checkpointing",
-    "atomic.py": "checkpointing",
-    "_save": "checkpointing",
-    "_restore": "checkpointing",
-    "versions": "migration",
-    "open.py": "migration",
+FILES = {  # the stage of a run by watched file or folder; the first that fits counts
+    "store/migrations/": "migration",
+    "store/open.py": "migration",
+    "store/": "database",
+    "system/files.py": "replacement",  # of the files of checkpoints and of weights
+    "training/checkpoint.py": "checkpoint",
+    "training/lifecycle.py": "start",
+    "training/loop.py": "training",
+    "training/recording.py": "recording",
+    "training/resume.py": "resumption",
 }
-WATCHED = ("checkpoint.py", "atomic.py", "lifecycle.py", "recording.py", f"store{os.sep}")
+FUNCTIONS = {  # those of these files that belong to another stage
+    "lock": "start",
+    "start": "start",
+    "_save": "checkpoint",
+    "rename": "renaming",
+    "log": "recording",
+    "_metric_columns": "recording",
+    "_finish": "end",
+    "end": "end",
+    "clear": "end",
+}
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def call(
 ) -> int:
     """Call the command line in its own process, and return the exit code, which is negative for a signal.
 
-    `folder/output` receives the output, and `lines` the stages of the executed lines. The process first calls `prepare`
-    with the folder.
+    `folder/output` receives the output, and `lines` a line for each executed one: its function, and its key in `FILES`.
+    The process first calls `prepare` with the folder.
     """
     process = FORKS.Process(target=_child, args=(folder, tuple(arguments), kill, lines, prepare))
     process.start()
@@ -85,6 +87,12 @@ def call(
         process.join()
     assert process.exitcode is not None
     return process.exitcode
+
+
+def stages(lines: Path) -> list[str]:
+    """Return the stage of each executed line, from a file that `call` has written."""
+    executed = [line.split() for line in lines.read_text().splitlines()]
+    return [FUNCTIONS.get(function, FILES[file]) for function, file in executed]
 
 
 def _child(
@@ -117,7 +125,7 @@ def _child(
     finally:
         sys.settrace(None)
         if lines is not None:
-            lines.write_text("\n".join(watch.stages))
+            lines.write_text("\n".join(watch.executed))
 
 
 def _die() -> None:
@@ -128,9 +136,10 @@ def _die_writing(number: int) -> None:
     """Kill this process half-way through the file of the n-th checkpoint."""
     opened, numbers = Path.open, itertools.count(1)
 
-    def half(self: Path, *arguments, **options):
-        stream = opened(self, *arguments, **options)
-        if self.suffix == ".part" and next(numbers) == number:
+    def half(self: Path, mode: str = "r", *arguments, **options):
+        stream = opened(self, mode, *arguments, **options)
+        # Only what is opened to be written, because each file is opened once more for its way to the disk.
+        if self.name == f"{NEWEST}.part" and "w" in mode and next(numbers) == number:
             stream.write(b"PK\3\4" + bytes(3000))
             stream.flush()
             _die()
@@ -140,21 +149,24 @@ def _die_writing(number: int) -> None:
 
 
 class _Lines:
-    """A trace function that counts the watched lines, and kills the process before the last."""
+    """A trace function that notes the watched lines, and kills the process before line number `last`."""
 
     def __init__(self, last: int | None) -> None:
         self.last = last
-        self.stages: list[str] = []
+        self.executed: list[str] = []
 
     def entered(self, frame: FrameType, event: str, argument: object):
-        name = frame.f_code.co_filename
-        return self.line if f"orthobench{os.sep}" in name and any(part in name for part in WATCHED) else None
+        return None if _watched(frame.f_code.co_filename) is None else self.line
 
     def line(self, frame: FrameType, event: str, argument: object):
         if event == "line":
-            if len(self.stages) == self.last:
+            if len(self.executed) == self.last:
                 _die()
-            code = frame.f_code
-            names = code.co_name, Path(code.co_filename).parent.name, Path(code.co_filename).name
-            self.stages.append(next((STAGES[name] for name in names if name in STAGES), "training"))
+            self.executed.append(f"{frame.f_code.co_name} {_watched(frame.f_code.co_filename)}")
         return self.line
+
+
+@functools.cache  # because the trace asks at every call of a function
+def _watched(file: str) -> str | None:
+    """Return the key of a file in `FILES`, or None if it is not watched."""
+    return next((part for part in FILES if f"orthobench/{part}" in file), None)

@@ -7,11 +7,12 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.crash import Kill, call
+from support.crash import FILES, FUNCTIONS, Kill, call, stages
 
 from orthobench.store import open_store
 
@@ -20,6 +21,7 @@ TASKS = {
     "adding": ["adding", "scornn", "-s", "sequence_length=10", "-s", "train_size=40", "-s", "test_size=20"],
     "ptb": ["ptb", "lstm", "-s", "text=text.txt", "-s", "unroll_length=8", "-s", "evaluation_batch_size=3"],
 }
+HALF = Kill(half=2)
 SHARED = ["-s", "hidden_size=6", "-s", "batch_size=5", "-s", "epochs=3", "-s", "evaluate_every=3"]
 
 
@@ -54,18 +56,41 @@ def output(folder: Path) -> str:
     return (folder / "output").read_text()
 
 
+@dataclass(frozen=True)
+class Uncut:
+    """A run of a task that nothing kills.
+
+    Attributes:
+        contents: what is in the database at its end.
+        stages: of the lines executed.
+        resumed: the stages of the lines that a run executes if it was killed half-way through its second checkpoint.
+        seconds: the time that it takes.
+    """
+
+    contents: list
+    stages: list[str]
+    resumed: list[str]
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def uncut(tmp_path_factory) -> dict[str, tuple[list, list[str], float]]:
-    """Of every task's run: what is in the database at the end, the stages of the lines executed, and the seconds."""
-    results = {}
+def uncut(tmp_path_factory) -> dict[str, Uncut]:
+    """Each task's run, after a check that the trace has seen all files and functions that have a stage."""
+    results, seen = {}, set()
     for task in TASKS:
-        folder, lines = prepare(tmp_path_factory.mktemp("uncut") / task), tmp_path_factory.mktemp("lines") / task
+        folder, resumed = (prepare(tmp_path_factory.mktemp(name) / task) for name in ("uncut", "resumed"))
+        lines, resumed_lines = (tmp_path_factory.mktemp("lines") / name for name in ("uncut", "resumed"))
         assert call(folder, command(task), lines=lines) == 0, output(folder)
+        assert call(resumed, command(task), HALF) == -signal.SIGKILL
+        assert call(resumed, command(task), lines=resumed_lines) == 0, output(resumed)
         again = prepare(tmp_path_factory.mktemp("timed") / task)
         start_time = time.perf_counter()
         assert call(again, command(task)) == 0, output(again)
-        results[task] = contents(folder), lines.read_text().split(), time.perf_counter() - start_time
-        assert contents(again) == results[task][0]
+        seconds = time.perf_counter() - start_time
+        results[task] = Uncut(contents(folder), stages(lines), stages(resumed_lines), seconds)
+        assert contents(again) == contents(resumed) == results[task].contents
+        seen |= {*lines.read_text().split(), *resumed_lines.read_text().split()}
+    assert seen >= {*FILES, *FUNCTIONS}
     return results
 
 
@@ -76,33 +101,44 @@ def at_stage(rng: random.Random, stages: list[str], stage: str) -> Kill:
 def kill_and_ask_again(folder: Path, task: str, kills: list[Kill]) -> int:
     """Ask for a run until it is done, killed as often as it lasts; how often it was."""
     killed = 0
-    for kill in kills:
+    for kill in (*kills, Kill()):
         code = call(folder, command(task), kill)
+        # Neither a damaged checkpoint nor none, either of which would go unnoticed, because a run that starts
+        # over has the same numbers.
+        assert "starts over" not in output(folder), output(folder)
         if code != -signal.SIGKILL:
             assert code == 0, output(folder)
             break
         killed += 1
-    assert call(folder, command(task)) == 0, output(folder)
     return killed
 
 
 def check(folder: Path, expected: list) -> None:
     assert contents(folder) == expected
-    assert not list(folder.glob("*.part*"))
+    assert not list(folder.rglob("*.part*"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "first", "then"),
-    [("adding", "migration", "checkpointing"), ("ptb", "logging", "start"), ("adding", "end", "training")],
+    [("adding", "migration", "replacement"), ("ptb", "recording", "resumption"), ("adding", "end", "checkpoint")],
 )
 def test_killed_run_ends_with_the_numbers_of_an_uninterrupted_one(task, first, then, uncut, tmp_path):
-    expected, stages, _ = uncut[task]
     rng = random.Random(f"{task} {first} {then}")
     folder = prepare(tmp_path / "run")
-    kills = [at_stage(rng, stages, first), Kill(half=2), at_stage(rng, stages, then)]
+    kills = [at_stage(rng, uncut[task].stages, first), HALF, at_stage(rng, uncut[task].resumed, then)]
     assert kill_and_ask_again(folder, task, kills) >= 1
-    check(folder, expected)
+    check(folder, uncut[task].contents)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["replacement", "renaming", "checkpoint", "resumption"])
+def test_resumed_run_that_is_killed_ends_with_the_numbers_of_an_uninterrupted_one(stage, uncut, tmp_path):
+    """Both kills are certain, because the second one is at a line of a run that resumes from the same checkpoint."""
+    rng = random.Random(stage)
+    folder = prepare(tmp_path / "run")
+    assert kill_and_ask_again(folder, "ptb", [HALF, at_stage(rng, uncut["ptb"].resumed, stage)]) == 2
+    check(folder, uncut["ptb"].contents)
 
 
 @pytest.mark.slow
@@ -111,21 +147,21 @@ def test_hundred_kills_end_with_the_numbers_of_an_uninterrupted_run(uncut, tmp_p
     rng, killed, case = random.Random(0), 0, 0
     while killed < 100:
         task = rng.choice(list(TASKS))
-        expected, stages, seconds = uncut[task]
-        names = sorted(set(stages))
-        kills = [at_stage(rng, stages, names[case % len(names)])]
+        whole = uncut[task]
+        names = sorted(set(whole.stages))
+        kills = [at_stage(rng, whole.stages, names[case % len(names)])]
         for _ in range(4):
             kind = rng.choice(["line", "delay", "delay", "half"])
             kills.append(
-                at_stage(rng, stages, rng.choice(names))
+                at_stage(rng, whole.resumed, rng.choice(sorted(set(whole.resumed))))
                 if kind == "line"
-                else Kill(delay=rng.uniform(0, seconds))
+                else Kill(delay=rng.uniform(0, whole.seconds))
                 if kind == "delay"
                 else Kill(half=rng.randint(1, 3))
             )
         folder = prepare(tmp_path / str(case))
         times = kill_and_ask_again(folder, task, kills)
         assert times >= 1  # the first kill is at a line that is certainly reached
-        check(folder, expected)
+        check(folder, whole.contents)
         killed += times
         case += 1
