@@ -113,6 +113,18 @@ def test_rewind_begins_a_segment_and_removes_later_ones(store):
     assert segments() == []
 
 
+def test_fork_has_the_rows_and_segments_of_its_iteration(store):
+    """The segment of iteration 8 computed the rows after it, of which the fork at iteration 8 has none."""
+    run = start(store)
+    for iteration, token in ((-1, "a"), (4, "b"), (8, "c")):
+        store.rewind(run.id, iteration, token)
+    store.log(run.id, [MetricRow("test", "mse", 0, iteration, 1.0) for iteration in (0, 4, 8, 12)], [], {})
+    store.fork(run.id, {"key": "f" * 16}, logged=8, iteration=8)
+    fork = store.get("f" * 16)
+    assert [metric.iteration for metric in store.metrics([fork.id])] == [0, 4, 8]
+    assert [(segment.iteration, segment.write_token) for segment in store.segments([fork.id])] == [(0, "a"), (4, "b")]
+
+
 class StandingClock(datetime):
     @classmethod
     def now(cls, zone=None):
