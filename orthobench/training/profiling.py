@@ -73,8 +73,7 @@ def profile_run(
         timed = spent[untimed:] or spent[-1:]
         splits = [split for split in (trainer.task.test, trainer.task.validation) if split is not None]
         evaluation = sum(_evaluation_seconds(trainer, split) for split in splits)
-    evaluations = 1 + trainer.total_iterations // trainer.evaluate_every
-    seconds = trainer.total_iterations * sum(timed) / len(timed) + evaluations * evaluation
+    seconds = trainer.total_iterations * sum(timed) / len(timed) + trainer.evaluations * evaluation
     return RunProfile(
         seconds,
         len(timed),

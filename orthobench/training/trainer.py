@@ -106,6 +106,13 @@ class Trainer:
         return self.ends_epoch or self.state.iteration % self.evaluate_every == 0
 
     @property
+    def evaluations(self) -> int:
+        """The number of evaluations of the whole run, of which the first one is before the first iteration."""
+        total = self.total_iterations
+        intervals = self.evaluate_every, self.iterations_per_epoch
+        return len({total, *(iteration for every in intervals for iteration in range(0, total, every))})
+
+    @property
     def is_evaluation_cut_off(self) -> bool:
         """Whether the state lacks the evaluation of its iteration because the run was asked to stop during it."""
         return self.is_evaluation_due and self.state.logged < self.state.iteration

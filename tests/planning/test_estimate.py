@@ -22,6 +22,7 @@ from orthobench.store import Store, open_store
 from orthobench.store.merge import opened_unchanged
 from orthobench.system import environment
 from orthobench.system.location import Location
+from orthobench.training import profiling
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
 CATALOG = Catalog()
@@ -232,6 +233,16 @@ def test_unknown_run_is_timed_once(store):
     assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
 
 
+@pytest.mark.parametrize(("keep_weights", "size"), [("none", 0), ("best", 2250), ("last", 11_250), ("both", 13_500)])
+def test_kept_weights_grow_with_the_square_of_the_hidden_size(store, keep_weights, size):
+    """The profile has 1,000 bytes with 32 units, so 48 units have (48 / 32)^2 = 2.25 times as many in each copy."""
+    profile = RunProfile(8.0, 20, total_iterations=80, iterations_per_epoch=20, memory=7, weights=1000)
+    estimator = Estimator(store, CPU, lambda _: profile, keep_weights)
+    known, larger = planned(store, run(negative_ones=16), run(hidden_size=48, negative_ones=16))
+    estimator.of(known)
+    assert estimator.of(larger).weights == size
+
+
 @pytest.mark.parametrize("error", [UsageError("mnist is not installed"), ProfileError("killed")])
 def test_impossible_estimate_states_its_reason_once(store, error):
     """And that it is not tried again for every seed."""
@@ -280,6 +291,17 @@ def test_steps_are_counted_and_timed(tiny):
     assert profile_run(config, CPU, steps=3).steps == 3
     assert profile_run(config, CPU, max_seconds=0.0).steps == 1
     assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"}), CPU).steps == 1
+
+
+def test_profile_counts_every_step_and_every_evaluation(tiny, monkeypatch):
+    """Each step, and each batch of an evaluation, takes 2 seconds.
+
+    90 steps take 180 seconds. The run evaluates at iterations 0, 20, 30, 40, 60, 80 and 90, because every epoch has 30.
+    The 95 examples are 5 batches of 20. So the 7 evaluations take 70 seconds.
+    """
+    monkeypatch.setattr(profiling, "_seconds", lambda function, device: 2.0)
+    sizes = {"train_size": "300", "test_size": "95", "evaluation_batch_size": "20", "evaluate_every": "20"}
+    assert profile_run(resolve(CATALOG, "adding", "rnn", tiny | sizes), CPU).seconds == 250.0
 
 
 def test_streams_and_validation_sets_are_timed(small_data):
