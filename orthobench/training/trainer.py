@@ -7,6 +7,7 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
+import math
 from inspect import getattr_static
 from typing import Any
 
@@ -108,9 +109,9 @@ class Trainer:
     @property
     def evaluations(self) -> int:
         """The number of evaluations of the whole run, of which the first one is before the first iteration."""
-        total = self.total_iterations
-        intervals = self.evaluate_every, self.iterations_per_epoch
-        return len({total, *(iteration for every in intervals for iteration in range(0, total, every))})
+        every, epoch = self.evaluate_every, self.iterations_per_epoch
+        before_the_end = [len(range(0, self.total_iterations, each)) for each in (every, epoch, math.lcm(every, epoch))]
+        return before_the_end[0] + before_the_end[1] - before_the_end[2] + 1
 
     @property
     def is_evaluation_cut_off(self) -> bool:
