@@ -92,6 +92,9 @@ class CheckedRun(_Record):
     metrics: dict[str, MetricBaseline] = {}
     speed: SpeedBaseline | None = None
     condition: str = Field("", description="hash of the task's settings at the last update")
+    measured_settings: dict[str, str | int | float | bool] | None = Field(
+        None, description="preset and settings of this file at the last update; none: an update before they were kept"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -105,6 +108,11 @@ class CheckedRun(_Record):
         if self.tolerance is not None and not self.exact:
             raise ValueError("tolerance needs exact = true; runs over several seeds use allowed_loss")
         return self
+
+    @property
+    def own_settings(self) -> dict[str, str | int | float | bool]:
+        """The preset and the settings that the baseline gives to the run."""
+        return {"preset": self.preset, **self.settings}
 
     @property
     def has_values(self) -> bool:
@@ -135,6 +143,7 @@ class _MeasuredRun(BaseModel):
     """What the file of measured values has of a run."""
 
     condition: str = ""
+    settings: dict[str, str | int | float | bool] | None = None
     metrics: dict[str, dict[str, Any]] = {}
     speed: float | None = None
 
@@ -274,9 +283,9 @@ def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
     """Refuse measured values in the authors' file.
 
     Raises:
-        UsageError: a run has a condition, a speed ratio or values.
+        UsageError: a run has measured entries.
     """
-    entries = [("condition", run), ("ratio", run.get("speed", {}))]
+    entries = [("condition", run), ("measured_settings", run), ("ratio", run.get("speed", {}))]
     entries += [(word, table) for table in run.get("metrics", {}).values() for word in ("values", "measured_margin")]
     if words := [word for word, table in entries if word in table]:
         raise UsageError(
@@ -293,7 +302,12 @@ def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str,
 
 def _with_measured(run: Mapping[str, Any], measured: _MeasuredRun) -> dict[str, Any]:
     """Return a run with its measured entries, without values for another direction or `take`."""
-    merged = {"condition": measured.condition, "metrics": measured.metrics, **run}
+    merged = {
+        "condition": measured.condition,
+        "measured_settings": measured.settings,
+        "metrics": measured.metrics,
+        **run,
+    }
     if run.get("metrics"):
         merged["metrics"] = _merged(run["metrics"], measured.metrics)
     if measured.speed is not None:
@@ -348,6 +362,8 @@ def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> No
 
 def _measured_entries(run: CheckedRun) -> dict[str, Any]:
     entries: dict[str, Any] = {"condition": run.condition}
+    if run.measured_settings is not None:
+        entries["settings"] = run.measured_settings
     if run.speed is not None:
         entries["speed"] = run.speed.ratio
     metrics = {}

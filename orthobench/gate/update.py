@@ -69,7 +69,8 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
     if ratios:
         ratio = float(f"{statistics.median(ratios):.3g}")
         speed = speed.model_copy(update={"ratio": ratio}) if speed else SpeedBaseline(ratio=ratio)
-    return run.model_copy(update={"metrics": metrics, "condition": condition(config.spec), "speed": speed})
+    measured = {"condition": condition(config.spec), "measured_settings": run.own_settings, "speed": speed}
+    return run.model_copy(update={"metrics": metrics, **measured})
 
 
 def _default_metrics(

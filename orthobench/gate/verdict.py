@@ -14,6 +14,7 @@ from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
 from orthobench.gate.margins import power
 from orthobench.gate.results import SeedResult, machine_kind
+from orthobench.settings import text
 
 SPEED = "speed"
 UNRECORDED = "no value is recorded: measure it with `orthobench check --update --reason '...'`"
@@ -92,11 +93,11 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
 
     if not run.has_values:
         return refused(Verdict.MISSING, UNRECORDED)
+    update = "run `orthobench check --update --reason '...'`"
+    if changes := _changed_settings(run):
+        return refused(Verdict.INCONCLUSIVE, f"measured with {'; '.join(changes)}: {update}")
     if run.condition != condition:
-        reason = (
-            "the task's settings or version differ from the baseline's: run `orthobench check --update --reason '...'`"
-        )
-        return refused(Verdict.INCONCLUSIVE, reason)
+        return refused(Verdict.INCONCLUSIVE, f"the task's settings or version differ from the baseline's: {update}")
     if run.exact:
         return None
     fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
@@ -108,6 +109,16 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         )
         return refused(Verdict.INCONCLUSIVE, reason)
     return None
+
+
+def _changed_settings(run: CheckedRun) -> list[str]:
+    """Return what the baseline says of the run's settings now and said when it was measured, where they differ."""
+    then, now = run.measured_settings, run.own_settings
+    if then is None:
+        return []
+    absent = "its default"
+    sides = {name: [text(values.get(name, absent)) for values in (then, now)] for name in then | now}
+    return [f"{name}={was}, now {is_now}" for name, (was, is_now) in sides.items() if was != is_now]
 
 
 def _metrics(run: CheckedRun) -> str:

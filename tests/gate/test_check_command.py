@@ -157,8 +157,28 @@ def test_runs_of_other_code_do_not_count_unless_asked_for(measured, changed):
     assert "run adding/gru seed 0: by other code or versions" in outcome.err
 
 
-def test_changed_task_is_undecided(measured, file):
-    file.write_text(file.read_text().replace("sequence_length = 10", "sequence_length = 11"))
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("sequence_length = 10", "sequence_length = 11", "measured with sequence_length=10, now 11: run `orthobench"),
+        ("sequence_length = 10", "sequence_length = 10, learning_rate = 3e-3", "learning_rate=its default, now 0.003"),
+    ],
+)
+def test_changed_baseline_is_undecided(measured, file, old, new, shown):
+    """The loss would be that of the settings, or hide that of the code."""
+    file.write_text(file.read_text().replace(old, new))
+    outcome = measured("check")
+    assert outcome.code == 3
+    assert shown in " ".join(outcome.out.split())
+
+
+def test_task_of_another_version_is_undecided(measured, file):
+    values = file.with_suffix(".measured.json")
+    content = json.loads(values.read_text())
+    for run in content["runs"].values():
+        run["condition"] = "0123456789abcdef"
+        del run["settings"]  # as of an update before they were kept
+    values.write_text(json.dumps(content))
     outcome = measured("check")
     assert outcome.code == 3
     assert "the task's settings or version differ from the baseline's" in outcome.out
