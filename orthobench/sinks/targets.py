@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
-from orthobench.system.files import refuse_file
+from orthobench.system.kinds import refuse_file
 from orthobench.system.location import Location, Place, from_home
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from orthobench.settings import merged_settings
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
-from orthobench.system.files import refuse_file, replacing, storage_error
-from orthobench.system.kinds import refuse_other_kinds
+from orthobench.system.files import replacing, storage_error
+from orthobench.system.kinds import refuse_file, refuse_other_kinds
 from orthobench.system.strict_json import dump_json
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from filelock import FileLock
 
-from orthobench.errors import StorageError, UsageError
+from orthobench.errors import StorageError
 from orthobench.system.cache import private_folder, user_cache_folder
 
 MAKE_ROOM = "make room there"
@@ -176,16 +176,6 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         raise StorageError(
             f"{error.filename or folder} cannot be written or read: {error.strerror or error}"
         ) from error
-
-
-def refuse_file(folder: Path) -> None:
-    """Refuse a file where a folder is expected.
-
-    Raises:
-        UsageError: the path is a file; it stays as it is.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file and is left as it is: name a folder")
 
 
 def make_folder(folder: Path) -> None:

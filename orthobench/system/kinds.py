@@ -79,6 +79,22 @@ KINDS = {
 """The kinds of files that commands write, by name."""
 
 
+def refuse_file(folder: Path) -> None:
+    """Refuse a file, or a name with the suffix of a file, where a folder is expected. A folder may have any name.
+
+    Raises:
+        UsageError: the path is a file, which stays as it is, or a new folder would be named like a file.
+    """
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise UsageError(f"{folder} is a file and is left as it is: name a folder")
+    if folder.suffix.lower() in {".db", *(kind.suffix for kind in KINDS.values())}:
+        raise UsageError(
+            f"{folder} is named as a file, but would be a folder: name a folder, such as {folder.with_suffix('')}"
+        )
+
+
 def refuse_other_kinds(file: Path, kind: str) -> None:
     """Refuse to replace an existing file of another kind. An empty file may be replaced.
 

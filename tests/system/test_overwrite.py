@@ -13,8 +13,7 @@ from support.pages import add_run
 
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, open_store
-from orthobench.system.files import refuse_file
-from orthobench.system.kinds import KINDS, refuse_other_kinds
+from orthobench.system.kinds import KINDS, refuse_file, refuse_other_kinds
 
 OWN = {
     "HTML": b"<!DOCTYPE html><title>t</title>",
@@ -73,6 +72,14 @@ def test_device_and_file_in_place_of_a_folder_are_refused(tmp_path):
     refuse_file(tmp_path / "missing")
 
 
+@pytest.mark.parametrize("name", ["figures.pdf", "figures.SVG", "figures.tex", "site.html", "runs.csv", "runs.db"])
+def test_new_folder_with_the_suffix_of_a_file_is_refused(tmp_path, name):
+    with pytest.raises(UsageError, match=rf"{name} is named as a file, but would be a folder: name a folder, such as"):
+        refuse_file(tmp_path / name)
+    (tmp_path / name).mkdir()
+    refuse_file(tmp_path / name)
+
+
 BASELINE = '[[run]]\ntask = "adding"\nmodel = "rnn"\nsettings = { epochs = 1 }\n'
 
 
@@ -113,6 +120,22 @@ def test_no_command_replaces_a_database_or_a_program(orthobench, filled, tmp_pat
     assert refused.err.startswith("error: ")
     assert refused.err.count("\n") == 1
     assert (tmp_path / target).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "--format", "pdf", "-o", "new.pdf"),
+        ("db", "export", "new.csv"),
+        ("publish", "new.html", "results.db"),
+    ],
+)
+def test_no_command_creates_a_folder_that_is_named_as_a_file(orthobench, filled, tmp_path, command):
+    shutil.copy(filled, tmp_path / "results.db")
+    refused = orthobench(*command)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert refused.err.endswith("is named as a file, but would be a folder: name a folder, such as new\n")
+    assert not list(tmp_path.glob("new*"))
 
 
 def test_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):

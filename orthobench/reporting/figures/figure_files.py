@@ -17,8 +17,8 @@ from orthobench.reporting.figures.stills import draw_still
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.pages import PaperView
 from orthobench.reporting.page.studies import draw, figures_of
-from orthobench.system.files import refuse_file, write_bytes
-from orthobench.system.kinds import refuse_other_kinds
+from orthobench.system.files import write_bytes
+from orthobench.system.kinds import refuse_file, refuse_other_kinds
 
 WIDTHS = {3.25: 1, 6.75: 3}
 """Widths in inches, for one and two columns of a paper, with the largest number of panels side by side."""

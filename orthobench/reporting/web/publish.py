@@ -16,8 +16,8 @@ from orthobench.errors import UsageError
 from orthobench.papers import find_paper
 from orthobench.reporting.page.contents import Contents
 from orthobench.reporting.page.pages import APART
-from orthobench.system.files import refuse_file, storage_error, write_bytes
-from orthobench.system.kinds import START
+from orthobench.system.files import storage_error, write_bytes
+from orthobench.system.kinds import START, refuse_file
 from orthobench.system.location import Location
 from orthobench.version import __version__
 
