@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgba
 
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import MARKERS, compose, data_hash, draw_still, same_everywhere, svg
 from orthobench.reporting.figures.styles import ALL_SYMBOLS
 
@@ -142,7 +143,7 @@ def test_panels_share_one_legend_in_as_many_columns_as_fit():
     assert legend._ncols == 2
 
 
-def test_picture_has_four_bands():
+def test_files_have_the_bands_of_all_curves():
     edge = {"mode": "lines", "line": {"width": 0}, "x": [0, 1], "showlegend": False}
     bands = [
         trace
@@ -152,8 +153,9 @@ def test_picture_has_four_bands():
             {**edge, "y": [1, 1], "legendgroup": str(number), "fill": "tonexty", "fillcolor": "rgba(1,2,3,0.2)"},
         )
     ]
+    assert pgfplots([("", figure_of(*bands))], 6.75, 3).count("fill between") == 6
     axes = panel_of(*bands)
-    assert len(axes.collections) == 4
+    assert len(axes.collections) == 6
     assert not axes.lines
     assert [tuple(color) for color in axes.collections[0].get_facecolor()] == [(1 / 255, 2 / 255, 3 / 255, 0.2)]
     assert {tuple(point) for point in axes.collections[0].get_paths()[0].vertices} == {*product((0, 1), (1, 2))}

@@ -32,7 +32,7 @@ OUTCOME_SYMBOLS = {
 BASELINE = "baseline"
 """The first word of the name of a baseline's line."""
 BANDS = 4
-"""The most bands that a figure shows by default."""
+"""The most bands that a figure on the page shows by default; files have all, because nobody can click there."""
 NAMED = 6
 """The most names in a list of a remark."""
 SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
@@ -176,12 +176,6 @@ def is_mark(trace: FigureRecord) -> bool:
 def is_edge(trace: FigureRecord) -> bool:
     """Return whether a trace is the edge of a band over seeds."""
     return trace.get("mode") == "lines" and trace.get("line", {}).get("width") == 0 and "legendgroup" in trace
-
-
-def with_few_bands(traces: Sequence[FigureRecord]) -> list[FigureRecord]:
-    """Return the traces without the bands after the first `BANDS`, because more of them hide each other."""
-    banded = [*dict.fromkeys(trace["legendgroup"] for trace in traces if is_edge(trace))][:BANDS]
-    return [trace for trace in traces if not is_edge(trace) or trace["legendgroup"] in banded]
 
 
 def show_gaps(figure: Figure) -> None:

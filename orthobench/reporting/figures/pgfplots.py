@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orthobench.reporting.figures.decimate import is_line
-from orthobench.reporting.figures.drawing import is_edge, is_published, with_few_bands
+from orthobench.reporting.figures.drawing import is_edge, is_published
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.tables.latex import escaped
 
@@ -102,11 +102,10 @@ def _panel(title: str, figure: Figure, entries: dict[str, str]) -> str:
             options.append(f"{name}min=0")
     logarithmic = figure.layout["yaxis"].get("type") == "log"
     plots, number = [], 0
-    traces = with_few_bands(figure.data)
-    for at, trace in enumerate(traces):
+    for at, trace in enumerate(figure.data):
         if is_edge(trace) and trace.get("fill"):
             number += 1
-            plots.append(_band(traces[at - 1], trace, f"band{number}", logarithmic))
+            plots.append(_band(figure.data[at - 1], trace, f"band{number}", logarithmic))
         elif not is_edge(trace) and len(trace["x"]):
             for part in _by_symbol(trace):
                 style = _style(part)

@@ -24,7 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_published, with_few_bands
+from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_published
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import GREY
 from orthobench.reporting.page.packed_figures import figure_json
@@ -195,7 +195,7 @@ def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None
     for name in "xy":
         if figure.layout[f"{name}axis"].get("type") == "log":
             getattr(axes, f"set_{name}scale")("log", nonpositive="mask")
-    for trace in with_few_bands(figure.data):
+    for trace in figure.data:
         if trace["type"] == "heatmap":
             _draw_map(axes, trace)
             continue
