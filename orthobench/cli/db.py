@@ -38,7 +38,9 @@ def info(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show schema, size, runs by status, machines and integrity.
+    """Show schema, sizes, runs by status, machines and integrity.
+
+    The sizes are those of the database, of the kept weights and of the checkpoints.
 
     In a database with more than a million rows, metric values and vectors are only checked with --check. Exit code 1:
     rows are damaged; 2: the database cannot be read.
@@ -53,10 +55,10 @@ def info(
     from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
-    from orthobench.training.checkpoint import checkpoint_root
+    from orthobench.training.checkpoint import checkpoint_bytes, checkpoint_root
     from orthobench.training.settled import current_status
     from orthobench.weights.copy import is_elsewhere
-    from orthobench.weights.weights_files import weights_folder
+    from orthobench.weights.weights_files import missing_weights, weights_folder
 
     content = describe_database(db, check)
     root = checkpoint_root(db)
@@ -65,13 +67,22 @@ def info(
             str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
         )
         weights = store.weights() if "weights" in content.rows else []
+        missing = missing_weights(db, {run.id: run.key for run in store.runs(brief=True)}, weights) if weights else []
     folders = sorted({str(row.path.parent if is_elsewhere(row) else weights_folder(db).root) for row in weights})
+    lost = sum(row.bytes for row in missing)
+    files, size = len(weights) - len(missing), sum(row.bytes for row in weights) - lost
+    # Only those next to a file, because nobody knows where a server's runs had theirs.
+    sizes = checkpoint_bytes(root) if db.file is not None and isinstance(root, Path) else {}
     records.echo_log(db)
     if json:
-        files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}
-        records.print_json(
-            {**asdict(content), "database": str(db), "newest_schema": HEAD, "runs": dict(states), "weights": files}
-        )
+        shown = {
+            "database": str(db),
+            "newest_schema": HEAD,
+            "runs": dict(states),
+            "weights": {"files": files, "bytes": size, "missing": len(missing), "folders": folders},
+            "checkpoints": {"runs": len(sizes), "bytes": sum(sizes.values())},
+        }
+        records.print_json(asdict(content) | shown)
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
         order = (content.schema > HEAD) - (content.schema < HEAD)
@@ -83,8 +94,10 @@ def info(
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         typer.echo(f"runs: {len(content.runs)}" + (f" ({counts})" if counts else ""))
         if weights:
-            size = decimal(sum(row.bytes for row in weights))
-            typer.echo(f"weights: {counted(len(weights), 'file')}, {size}, in {', '.join(folders)}")
+            absent = f"; missing: {counted(len(missing), 'file')}, {decimal(lost)}" if missing else ""
+            typer.echo(f"weights: {counted(files, 'file')}, {decimal(size)}, in {', '.join(folders)}{absent}")
+        if sizes:
+            typer.echo(f"checkpoints: {counted(len(sizes), 'run')}, {decimal(sum(sizes.values()))}, in {root}")
         others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
         typer.echo(f"rows: {others}")
         for machine in content.machines:

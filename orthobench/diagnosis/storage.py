@@ -15,7 +15,7 @@ from orthobench.store.describe import describe_database
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.store.sqlite import is_protected, named_or_default
 from orthobench.system.location import Location, Place
-from orthobench.weights.weights_files import exists, weights_folder
+from orthobench.weights.weights_files import missing_weights, weights_folder
 
 LITTLE_ROOM = 1 << 30
 
@@ -72,9 +72,8 @@ def _weights(location: Location) -> Iterator[DoctorFinding]:
     yield DoctorFinding(
         "database", "weights", f"{counted(len(rows), 'file')}, {megabytes:.1f} MB, by default in {folder}"
     )
-    missing = [row.path for row in rows if exists(location, keys[row.run_id], row) is False]
-    if missing:
-        text = f"missing files: {len(missing)}, such as {missing[0]}"
+    if missing := missing_weights(location, keys, rows):
+        text = f"missing files: {len(missing)}, such as {missing[0].path}"
         fix = "move them back, or remove their records with orthobench db drop-weights"
         yield DoctorFinding("database", "weights", text, Level.NOTE, fix)
 

@@ -282,6 +282,16 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
     return location
 
 
+def checkpoint_bytes(root: Path) -> dict[str, int]:
+    """Return the bytes of each run's checkpoints below a folder, by key; runs without a checkpoint are left out."""
+    sizes: dict[str, int] = {}
+    for name in (NEWEST, PREVIOUS):
+        for file in root.glob(f"*/{name}"):
+            with suppress(OSError):  # a process that trains may remove it meanwhile
+                sizes[file.parent.name] = sizes.get(file.parent.name, 0) + file.stat().st_size
+    return sizes
+
+
 def places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, WeightsFolder]:
     """Return the checkpoints of a run, and the place of its kept weights.
 

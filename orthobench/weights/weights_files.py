@@ -324,6 +324,17 @@ def exists(database: Location, key: str, record: Weights) -> bool | None:
     return None if folder.is_remote else folder.exists(name)
 
 
+def missing_weights(database: Location, keys: Mapping[int, str], records: Iterable[Weights]) -> list[Weights]:
+    """Return the records whose files are missing; records of unreadable runs and files at a URL are not checked.
+
+    Args:
+        keys: the keys of the runs by id.
+    """
+    return [
+        record for record in records if record.run_id in keys and exists(database, keys[record.run_id], record) is False
+    ]
+
+
 def read_weights(database: Location, key: str, record: Weights, weights_at: Place | None = None) -> bytes:
     """Return the content of a recorded file after checking its hash.
 

@@ -104,6 +104,16 @@ def test_rows_of_a_large_database_are_read_on_demand(orthobench, database, monke
     assert orthobench("db", "info").code == 1  # the runs themselves are always read
 
 
+def test_info_shows_the_size_of_checkpoints(orthobench, database, tmp_path):
+    assert "checkpoints" not in orthobench("db", "info").out
+    folder = tmp_path / "results.db.checkpoints" / CUT_OFF
+    folder.mkdir(parents=True)
+    for name, count in (("checkpoint.pt", 2000), ("checkpoint.before.pt", 1500)):
+        (folder / name).write_bytes(bytes(count))
+    assert f"checkpoints: 1 run, 3.5 kB, in {folder.parent}\n" in orthobench("db", "info").out
+    assert json.loads(orthobench("db", "info", "--json").out)["checkpoints"] == {"runs": 1, "bytes": 3500}
+
+
 def test_upgrade_converts_the_schema(orthobench, old):
     shown = orthobench("db", "upgrade", "--db", "old.db")
     assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old file is kept as old.db.backup-{OLDER}\n"

@@ -59,6 +59,12 @@ def test_info_and_doctor_report_kept_weights(orthobench, key):
     assert "3 files, " in orthobench("doctor").out
     Path("results.db.weights", f"{key}.best.safetensors").unlink()
     assert f"missing files: 1, such as {key}.best.safetensors" in orthobench("doctor").out
+    (line,) = [line for line in orthobench("db", "info").out.splitlines() if line.startswith("weights: ")]
+    assert line.startswith("weights: 2 files, ")
+    assert "results.db.weights; missing: 1 file, " in line
+    shown = json.loads(orthobench("db", "info", "--json").out)["weights"]
+    assert (shown["files"], shown["missing"]) == (2, 1)
+    assert shown["bytes"] == sum(path.stat().st_size for path in Path("results.db.weights").iterdir())
 
 
 def test_merge_copies_the_files(orthobench, key):
