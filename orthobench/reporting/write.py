@@ -83,7 +83,8 @@ def write_report(
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])
         facts = Facts(conditions, views)
         own = fill_in(read_source(commentary), facts, str(commentary)) if commentary else None
-        text = with_authors(file, own, everything_measured(views), reproduction(conditions, views, studies))
+        written = reproduction(conditions, views, studies, only_papers=scope.paper is not None)
+        text = with_authors(file, own, everything_measured(views), written)
         write_whole(file, text.encode(), KINDS_BY_FORMAT[form])
         return [file.resolve()]
     if not scope.paper:

@@ -10,8 +10,15 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
 from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_source, render
 from orthobench.reporting.page.facts import Facts
+from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.studies import StoredStudy
-from orthobench.reporting.tables.reproduction import everything_measured, reproduction, with_authors
+from orthobench.reporting.tables.reproduction import (
+    WITHOUT_RESULT,
+    everything_measured,
+    reproduction,
+    with_authors,
+)
+from orthobench.reporting.write import write_report
 from orthobench.store import Benchmark, Status, open_store
 
 
@@ -44,16 +51,52 @@ def test_published_and_measured_numbers_with_missing_ones_listed(database):
 def test_interrupted_run_is_reported_as_interrupted(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
-    assert "Cut off" not in reproduction(collect(database.store), [], [])
+    assert WITHOUT_RESULT not in reproduction(collect(database.store), [], [])
     database.run(rnn_experiment, 1, test=[1.0, 0.5], status=Status.INTERRUPTED)
     text = reproduction(collect(database.store), [], [])
-    assert "| 1 | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
+    assert f"## {WITHOUT_RESULT}\n" in text
+    assert "| 1 | interrupted |  | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
+
+
+def test_failed_run_is_reported_with_its_cause(database):
+    run = database.run(experiment("rnn", "last", []), 0, test=[1.0, 0.5], status=Status.FAILED)
+    database.store.log(run.id, [], [], {"message": "RuntimeError: no room\nfor a tensor"})
+    text = reproduction(collect(database.store), [], [])
+    assert "| 0 | failed | RuntimeError: no room for a tensor | 1 of 4 | mse |" in text
+
+
+def test_report_of_papers_leaves_other_runs_and_studies_out(database):
+    own = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    database.run(own, 0, test=[1.0, 0.25])
+    database.run(own, 1, test=[1.0, 0.5], status=Status.INTERRUPTED)
+    for seed, status in enumerate((Status.FINISHED, Status.INTERRUPTED)):
+        database.run(experiment("lstm", "last", []), seed, test=[1.0, 0.5], status=status)
+    conditions, views = collect(database.store), [database.view(paper(own))]
+    studies = [StoredStudy(find_study("sizes"), Benchmark(name="study sizes", results={"preset": "paper"}), [])]
+    whole = reproduction(conditions, views, studies)
+    assert "| a CPU | 2 |  | 4 | 0.13 |" in whole
+    assert "## Studies" in whole
+    assert "## Without published results to compare" in whole
+    text = reproduction(conditions, views, studies, only_papers=True)
+    assert "| a CPU | 2 |  | 2 | 0.067 |" in text
+    assert "| rnn, n = 8 | mse | 0.25 |" in text
+    assert text.count("| interrupted |") == 1
+    assert "lstm" not in text
+    assert "## Studies" not in text
+    assert "## Without published results to compare" not in text
+
+
+def test_file_of_a_paper_has_only_its_runs(database, tmp_path):
+    database.run(experiment("rnn", "last", []), 0, test=[1.0, 0.5])
+    for key, count in ((None, 1), ("helfrich2018", 0)):
+        (file,) = write_report(database.store, "reproduction", Scope(paper=key), {}, tmp_path / f"{key}.md")
+        assert file.read_text("utf-8").count("| a CPU |") == count
 
 
 def test_stopped_trial_of_a_search_is_not_reported_as_interrupted(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.5], status=Status.INTERRUPTED, judged_by="validation_only")
-    assert "Interrupted runs" not in reproduction(collect(database.store), [], [])
+    assert WITHOUT_RESULT not in reproduction(collect(database.store), [], [])
 
 
 def test_claims_of_a_figure_are_reported_with_their_measurement(database):

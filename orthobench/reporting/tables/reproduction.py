@@ -7,7 +7,7 @@ belongs to the author and is kept when the report is written again. The rest fol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,20 +34,36 @@ from orthobench.spec.index import index
 from orthobench.store import Run, Status
 
 TITLE = "# What was reproduced\n"
+WITHOUT_RESULT = "Runs without a result, which decide no claim"
+"""The title of the table of interrupted, failed and running runs."""
 
 
-def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StoredStudy]) -> str:
-    """Return the report: machines, interrupted runs, papers with results, studies, other runs, counts of numbers."""
-    parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
-    if cut := _cut_off(conditions):
-        parts += ["## Interrupted runs\n\nThey have no result yet and decide no claim.\n", _markdown([cut])]
+def reproduction(
+    conditions: Sequence[Condition],
+    views: Sequence[PaperView],
+    studies: Sequence[StoredStudy],
+    only_papers: bool = False,
+) -> str:
+    """Return the report: machines, runs without a result, papers, studies, other runs, counts of numbers.
+
+    Args:
+        conditions: all measured conditions, whose runs also say how long others take.
+        only_papers: leave out the runs and studies that belong to no table or figure of `views`.
+    """
+    papers = {key for view in views for part in view.artifacts for key in _keys(part)}
+    if only_papers:
+        named = {part.study.name for view in views for part in view.artifacts if part.study}
+        studies = [result for result in studies if result.study.name in named]
+    papers |= {run.key for result in studies for run in result.runs}
+    shown = [own for each in conditions if (own := _of_runs(each, papers))] if only_papers else conditions
+    parts = ["## Where it was run\n", _markdown([_machines(shown)])]
+    if without := _without_result(shown):
+        parts += [f"## {WITHOUT_RESULT}\n", _markdown([without])]
     for view in views:
         parts += _paper(view)
     if studies:
         parts += ["## Studies\n", *(_study(result) for result in studies)]
-    papers = {key for view in views for part in view.artifacts for key in _keys(part)}
-    papers |= {run.key for result in studies for run in result.runs}
-    others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
+    others = [c for c in shown if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
             "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
@@ -92,15 +108,15 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
 
 
 def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
-    """Return the machines of these runs, these by commit if there are several, and the runs without a result so far."""
+    """Return the machines of these runs, these by commit if there are several, and the runs without a result."""
     if not conditions:
         return []
     machines, commits = _machines(conditions, with_commits=False), _machines(conditions)
-    cut = _cut_off(conditions)
+    without = _without_result(conditions)
     return [
         replace(machines, title="Where it was run"),
         *([replace(commits, title="The same by commit")] if len(commits.rows) > len(machines.rows) else []),
-        *([replace(cut, title="Interrupted runs: they have no result yet and decide no claim")] if cut else []),
+        *([replace(without, title=WITHOUT_RESULT)] if without else []),
     ]
 
 
@@ -265,8 +281,8 @@ def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> She
     return Sheet("", [], ["machine at the end", "torch", *commit_header, "runs", "hours"], rows)
 
 
-def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
-    """Return the runs that were cut off before they had a result, with their progress and latest values.
+def _without_result(conditions: Sequence[Condition]) -> Sheet | None:
+    """Return the runs without a result, with their status and its cause, their progress and latest values.
 
     Trials of searches are left out, because a search stops them, and nobody continues them.
     """
@@ -275,6 +291,8 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
             full_title(condition, conditions),
             variant.label,
             str(run.seed),
+            run.status,
+            " ".join((run.message or "").split()),
             f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
             condition.metric.name,
             *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
@@ -285,14 +303,25 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
         for run in variant.runs
         if not Status(run.status).is_final and not run.is_trial
     ]
-    header = ["task", "model", "seed", "epochs", "metric", "at last", "best", "hours"]
+    header = ["task", "model", "seed", "status", "cause", "epochs", "metric", "at last", "best", "hours"]
     return Sheet("", [], header, rows) if rows else None
 
 
+def _of_runs(condition: Condition, keys: Container[str]) -> Condition | None:
+    """Return the condition with the runs of these keys; None if it has none of them."""
+    variants = [
+        replace(variant, runs=runs, cache={})  # a new cache, because the old one holds the curves of all runs
+        for variant in condition.variants
+        if (runs := [run for run in variant.runs if run.key in keys])
+    ]
+    return replace(condition, variants=variants) if variants else None
+
+
 def _keys(part: ArtifactView) -> set[str]:
-    """Return the keys of the runs behind a table or figure."""
-    cells = part.table.cells if part.table else []
-    return {run.key for run in _all_runs(part.panels)} | {key for cell in cells for key in cell.runs}
+    """Return the keys of the runs behind a table or figure, also of those without a result."""
+    measured = [cell.variant for cell in part.table.cells if cell.variant] if part.table else []
+    runs = [*_all_runs(part.panels), *(run for variant in measured for run in variant.runs)]
+    return {run.key for run in runs}
 
 
 def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
