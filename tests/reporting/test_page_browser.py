@@ -246,6 +246,17 @@ def test_arrow_of_sorted_results_has_the_direction_of_the_values(browser, tmp_pa
     assert browser.execute_script(order) == "other"  # two metrics, each the best first
 
 
+def test_numbers_of_runs_are_whole_and_counts_are_exact(browser, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        add_run(store, "lstm", 0, SETTINGS, final=0.0007895, parameter_count=15046)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    open_page(browser, page, "#runs")
+    cells = "document.querySelectorAll('#run-table tr[data-run] .number .clamp')"
+    shown = browser.execute_script(f"return [...{cells}].map((cell) => cell.textContent)")
+    assert {"15,046", "0.0007895"} < set(shown)
+    assert not browser.execute_script(f"return [...{cells}].some((cell) => cell.scrollWidth > cell.clientWidth)")
+
+
 def test_differing_settings_are_columns(browser, page):
     open_page(browser, page, "#runs?model=scornn")
     heads = browser.execute_script(

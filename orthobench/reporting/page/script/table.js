@@ -127,6 +127,8 @@ function columnsFor(runs, grouped) {
     shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
     order: (run) => (run[name] === null ? null : (run.condition.goal === "min" ? 1 : -1) * run[name]),
   });
+  /** @type {(name: "parameters" | "iterations") => Partial<Column>} */
+  const count = (name) => ({ shown: (run) => element("bdi", run[name].toLocaleString("en")), numeric: true, width: 7 });
   const rare = { isUsual: false };
   return [
     column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 14 }),
@@ -139,12 +141,12 @@ function columnsFor(runs, grouped) {
     column("metric", (run) => run.metric, { width: 7.5 }),
     ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 6 })] : []),
     ...differing.map((name) => column(name, (run) => run.settings[name] ?? null, { width: SETTING_WIDTH, isUsual: usual.includes(name) })),
-    column("parameters", (run) => run.parameters, { numeric: true, width: 7 }),
+    column("parameters", (run) => run.parameters, count("parameters")),
     column("seconds", (run) => run.seconds, { title: "time", width: 6.5, shown: (run) => element("bdi", duration(run.seconds)) }),
     column("epochs", (run) => run.epochs, { numeric: true, ...rare }),
     ...(grouped ? [] : [
       column("final", (run) => run.final, { ...result("final"), ...rare }),
-      column("iterations", (run) => run.iterations, { numeric: true, width: 7, ...rare }),
+      column("iterations", (run) => run.iterations, { ...count("iterations"), ...rare }),
       column("started", (run) => run.started, { width: 9, ...rare }),
     ]),
   ];
