@@ -80,10 +80,9 @@ def sweep(
     """
     options = with_jobs(options, jobs)
     axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
-    grid_runs = _grid_runs(
-        options, task, _listed(models), merge(settings, overrides), axes, seed_list(seeds), preset, match_parameters
-    )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
+    given = merge(settings, overrides)
+    grid_runs = _grid_runs(options, task, _listed(models), given, axes, seed_list(seeds), preset, match_parameters)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, given)
 
 
 @checked()
@@ -118,7 +117,7 @@ def sweep_file(
         file.preset,
         file.match_parameters,
     )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, file.overrides())
 
 
 @checked()
@@ -164,8 +163,7 @@ def tune(
     searched = list(dict.fromkeys(map(catalog.named, _listed(models))))
     space = Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()])
     match_parameters = _target(catalog, match_parameters)
-    given = merge(settings, overrides)
-    fixed = {name: value if isinstance(value, str) else text(value) for name, value in given.items()}
+    fixed = texts(merge(settings, overrides))
     target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
     name = catalog.named_task(task)
     tunings = [Tuning(Search(catalog, name, model, fixed, preset, space, prune, target), trials) for model in searched]
@@ -188,18 +186,20 @@ def train(
     dry_run: bool,
     display: Display | None,
     sizes: Sequence[MatchedSize] = (),
+    given: Mapping[str, Any] | None = None,
 ) -> SweepResult:
     """Plan and train the runs of a sweep.
 
     Args:
         sizes: the hidden sizes that were chosen for the runs.
+        given: the settings that all runs were given.
 
     Raises:
         OrthobenchError: as for `sweep`.
         Stopped: the user pressed Ctrl-C.
     """
     with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
-        return session.sweep(runs, dry_run, dry_run, sizes)
+        return session.sweep(runs, dry_run, dry_run, sizes, texts(given or {}))
 
 
 def with_jobs(options: RunOptions | None, jobs: int | None) -> SweepOptions:
@@ -263,6 +263,11 @@ def _listed(models: Models) -> list[str | type]:
     if not names or not all(names):
         raise UsageError("name a model, or several: models=['scornn', 'lstm']")
     return names
+
+
+def texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of settings in the notation of the command line."""
+    return {name: value if isinstance(value, str) else text(value) for name, value in settings.items()}
 
 
 def _axis(names: str | tuple[str, ...]) -> str:

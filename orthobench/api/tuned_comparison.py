@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthobench.api.runs import merge
-from orthobench.api.sweeps import Models, with_jobs
+from orthobench.api.sweeps import Models, texts, with_jobs
 from orthobench.display.display import Display
 from orthobench.options.arguments import SOME_TEXTS
 from orthobench.options.checked import checked
@@ -16,7 +16,6 @@ from orthobench.planning.tuned_protocol import Planner, protocol
 from orthobench.plugins import Catalog
 from orthobench.session.session import open_session
 from orthobench.session.tuned_session import TunedColumn, plan_column, train_column
-from orthobench.settings import text
 from orthobench.system.location import Place
 
 
@@ -65,9 +64,7 @@ def compare_tuned(
     catalog = Catalog(options.plugins)
     listed = [models] if isinstance(models, (str, type)) else [*models]
     names = list(dict.fromkeys(map(catalog.named, listed))) if listed else catalog.built_in("model")
-    given = {
-        name: value if isinstance(value, str) else text(value) for name, value in merge(settings, overrides).items()
-    }
+    given = texts(merge(settings, overrides))
     planner = Planner(catalog, tune or rules.trials, given, match_parameters, match_state)
     count = seeds or rules.seeds
     with use_data_folder(options.data_folder):

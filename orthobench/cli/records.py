@@ -123,14 +123,17 @@ class RunState(NamedTuple):
     estimate: Sequence[str] | None = None
 
 
-def print_states(runs: Sequence[RunState]) -> None:
+def print_states(runs: Sequence[RunState], given: Mapping[str, str] | None = None) -> None:
     """Print every run with its state and estimate, and then the number of runs by state.
 
     Settings that all runs of a task share are printed once, above the runs.
+
+    Args:
+        given: the settings that all runs were given and that are not among their own.
     """
     from rich.table import Table
 
-    shared = _shared_settings(runs)
+    shared = {task: {**(given or {}), **settings} for task, settings in _shared_settings(runs).items()}
     several = len(shared) > 1
     for task, settings in shared.items():
         if settings:

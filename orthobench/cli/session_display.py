@@ -137,7 +137,8 @@ def print_plan(plan: SweepPlan) -> None:
                 None if plan.estimates is None else _estimate_cells(plan.estimates.get(run.key)),
             )
             for run in plan.runs
-        ]
+        ],
+        plan.given,
     )
     for change in dict.fromkeys(run.change for run in plan.runs if run.older_run):
         keys = " ".join(run.older_run.key for run in plan.runs if run.older_run and run.change == change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,7 @@ class SweepPlan:
         at_once: the number of runs that train at the same time.
         budget: the seconds within which runs may start; None for no limit.
         machine: the memory of this machine in bytes; None if the runs train on other machines.
+        given: the settings that all runs were given, as text; those of the grid are in `runs`.
     """
 
     runs: list[PlannedRun]
@@ -63,6 +64,7 @@ class SweepPlan:
     at_once: int
     budget: float | None
     machine: int | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def left_out(self) -> set[str]:

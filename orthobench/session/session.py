@@ -6,7 +6,7 @@ A session prints nothing. It sends its progress to a `Display`, and returns its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,6 +177,7 @@ class Session:
         dry_run: bool = False,
         estimate: bool = False,
         sizes: Sequence[MatchedSize] = (),
+        given: Mapping[str, str] | None = None,
     ) -> SweepResult:
         """Plan a sweep and train its pending runs.
 
@@ -184,6 +185,7 @@ class Session:
             dry_run: only plan, and train nothing.
             estimate: as for `plan`.
             sizes: the hidden sizes that were chosen for the runs.
+            given: the settings that all runs were given, as text.
 
         Raises:
             UsageError: none of the runs could start.
@@ -191,7 +193,7 @@ class Session:
         """
         if not dry_run:
             self._tag([config for config, _ in runs])
-        sweep_plan = self.plan(runs, estimate)
+        sweep_plan = replace(self.plan(runs, estimate), given=given or {})
         if sizes:
             self.display.on_sizes(sizes)
         self.display.on_plan(sweep_plan)

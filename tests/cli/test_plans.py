@@ -28,6 +28,17 @@ def test_settings_shared_by_all_runs_of_a_task_are_printed_once(capsys):
     assert re.search(r"copying +lstm +hidden_size=9 ", table)
 
 
+def test_settings_of_a_command_are_shown_above_its_runs(orthobench, tmp_path):
+    given = ("-s", "sequence_length=20", "-s", "n=4")
+    shown = orthobench("sweep", "adding", "--models", "rnn", *given, "--grid", "learning_rate=0.1,0.01", "--dry-run")
+    assert shown.out.startswith("every run: sequence_length=20 n=4\n"), shown.err
+    (tmp_path / "sweep.toml").write_text(
+        'task = "adding"\nmodels = ["scornn"]\n[settings]\nsequence_length = 20\n[grid]\nrho = [0.1, 0.5]\nn = [4]\n'
+    )
+    shown = orthobench("sweep", "--file", "sweep.toml", "--dry-run")
+    assert shown.out.startswith("every run: sequence_length=20 n=4\n"), shown.err
+
+
 def test_single_run_shows_its_settings_in_its_row(capsys):
     print_states([RunState("a" * 16, "adding", "rnn", {"hidden_size": "8"}, 0, "missing")])
     assert "every run" not in (text := capsys.readouterr().out)
