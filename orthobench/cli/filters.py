@@ -1,4 +1,4 @@
-"""The filters of commands on runs: `--task`, `--model`, `--preset`, `--tag`, `--status` and `--where`."""
+"""The filters of commands on runs: `--task`, `--model`, `--seed`, `--preset`, `--tag`, `--status`, `--where`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SHORT_FORMS = {
     "task": ("NAME", "Restrict to this task"),
     "model": ("NAME", "Restrict to this model"),
+    "seed": ("NUMBER", "Restrict to this seed"),
     "preset": ("NAME", "Restrict to runs with this preset: paper or quick"),
     "tag": ("NAME", "Restrict to runs with this tag"),
     "status": ("STATUS", "Restrict to this status: running, finished, diverged, failed or interrupted"),
@@ -39,15 +40,15 @@ class Filters:
         """Return the filters as strings such as "task=adding"."""
         return [*(f"{name}={value}" for name, value in self.columns.items() if value is not None), *self.where]
 
-    def conditions(self, **columns: str | int | None) -> Conditions:
-        """Return the conditions of the filters, and of further values by column.
+    def conditions(self) -> Conditions:
+        """Return the conditions of the filters.
 
         Raises:
             UsageError: a text is not a condition, or two conditions have the same key.
         """
         from orthobench.settings.assignments import read_conditions
 
-        return read_conditions(self.where, **self.columns, **columns)
+        return read_conditions(self.where, **self.columns)
 
 
 NO_FILTERS = Filters()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
@@ -17,9 +15,6 @@ HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final
 @without_cycle_search()
 def command(
     filters: Filters = NO_FILTERS,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Restrict to this seed; short for --where seed=NUMBER.")
-    ] = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
@@ -38,7 +33,7 @@ def command(
     from orthobench.store import open_store
     from orthobench.training.settled import status_in
 
-    selected = filters.conditions(seed=seed)
+    selected = filters.conditions()
     with open_store(db) as store:
         status_of = status_in(store, db)
         try:

@@ -339,7 +339,6 @@ BAD = [
     (("ls",), "create it with `orthobench run adding scornn --preset quick`"),
     (("show",), "Missing argument 'RUN'. (help: orthobench show --help)"),
     (("ls", "--modle", "lstm"), "No such option: --modle"),
-    (("ls", "--seed", "x"), "--seed"),
     (("compare", "model=rnn"), "name two selections"),
     (("db", "expotr"), "Did you mean 'export'?"),
     (("data", "get", "minst"), "did you mean mnist"),
