@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -45,6 +45,8 @@ FIRST_STEPS = """First steps:
   orthobench report --html                                     # write the page reports/report.html
 """
 
+LISTS = ("--columns", "--grid", "--model", "--models", "-m", "--task", "-t", "--where")
+"""The options whose values are separated by commas."""
 SPELLED = "orthobench.spelled"
 """The name of the error handler for characters that an encoding lacks."""
 SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
@@ -309,6 +311,10 @@ def _hint(context: Any, message: str) -> str:
                 return f"a setting is written -s {second}"
             if _takes(context, "--where"):
                 return f"a condition is written --where {second}"
+    for place, option in enumerate(sys.argv):
+        rest = list(takewhile(lambda word: word in extra, sys.argv[place + 2 :]))
+        if option in LISTS and rest:
+            return f"a list has no spaces: write {','.join([sys.argv[place + 1], *rest])}"
     if _takes(context, "--models"):
         return "models are written --models A,B"
     if len(extra) == 1 and _takes(context, "--db") and Path(extra[0]).suffix in (".db", ".sqlite"):

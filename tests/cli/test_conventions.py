@@ -66,6 +66,10 @@ def test_run_and_sweep_print_their_records_as_json(quiet, orthobench, tiny_optio
         (["ls", "n=8"], "a condition is written --where n=8"),
         (["sweep", "adding", "rnn", "lstm"], "models are written --models A,B"),
         (["sweep", "adding", "--models", "rnn,", "lstm"], "a list has no spaces: write rnn,lstm"),
+        (["sweep", "--models", "rnn,", "lstm", "adding"], "a list has no spaces: write rnn,lstm"),
+        (["sweep", "adding", "--models", "rnn", "lstm", "gru"], "a list has no spaces: write rnn,lstm,gru"),
+        (["sweep", "adding", "-m", "rnn", "--grid", "n=8", "16", "32"], "a list has no spaces: write n=8,16,32"),
+        (["ls", "--where", "n=8", "16"], "a list has no spaces: write n=8,16"),
     ],
 )
 def test_misplaced_word_gets_a_hint(words, remedy, orthobench, tmp_path):
