@@ -53,8 +53,8 @@ def command(
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
             typer.echo(
-                f"{location}: {counted(len(result.added), 'run')} added, {len(result.replaced)} replaced by one that "
-                f"got further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
+                f"{location}: {counted(len(result.added), 'run')} added to {db}, {len(result.replaced)} replaced by "
+                f"one that got further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
             if is_hub(location):
                 continue

@@ -168,9 +168,9 @@ def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     shown = orthobench("db", "merge", "old.db", "again.db")
     assert shown.code == 0
     assert shown.out.splitlines() == [
-        "old.db: 1 run added, 0 replaced by one that got further, 0 known; rows: 1 environment, 2 series, "
-        "33 metric, 2 trace",
-        "again.db: 0 runs added, 1 replaced by one that got further, 1 known; rows: 2 metric",
+        "old.db: 1 run added to results.db, 0 replaced by one that got further, 0 known; rows: 1 environment, "
+        "2 series, 33 metric, 2 trace",
+        "again.db: 0 runs added to results.db, 1 replaced by one that got further, 1 known; rows: 2 metric",
     ]
     with open_store(str(database)) as store:
         assert [run.status for run in store.runs()] == [Status.FINISHED] * 3

@@ -81,7 +81,7 @@ def test_merged_runs_have_all_rows_of_the_published_ones(orthobench, trained):
     assert done.out == "./pub: 2 runs added, 0 known\n./pub: with the source code of cell.py\n"
     merged = orthobench("merge", "./pub", "--db", "b.db")
     assert merged.code == 0, merged.err
-    assert merged.out.startswith("./pub: 2 runs added, 0 replaced by one that got further, 0 known")
+    assert merged.out.startswith("./pub: 2 runs added to b.db, 0 replaced by one that got further, 0 known")
     assert rows("a.db", METRICS, OTHERS[1], OTHERS[3]) == rows("b.db", METRICS, OTHERS[1], OTHERS[3])
     # the order of the vectors in a block has no meaning
     vectors = [[(*row[:3], unpack(row[3])) for row in rows(file, OTHERS[0])[0]] for file in ("a.db", "b.db")]

@@ -76,7 +76,7 @@ def test_each_publication_is_one_commit(orthobench, repository):
     assert len(Api.commits) == 2
     merged = orthobench("merge", "hf://org/runs", "--db", "b.db")
     assert merged.code == 0, merged.err
-    assert merged.out.startswith("hf://org/runs: 3 runs added")
+    assert merged.out.startswith("hf://org/runs: 3 runs added to b.db")
 
 
 def test_a_repository_that_does_not_exist_is_one_line(orthobench, repository):
