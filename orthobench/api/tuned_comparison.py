@@ -69,15 +69,13 @@ def compare_tuned(
     count = seeds or rules.seeds
     with use_data_folder(options.data_folder):
         columns = rules.chosen(catalog, [task] if isinstance(task, str) else task, given)
-        entries = [
-            (column, [(catalog.word(name), planner.entry(column, name)) for name in names]) for column in columns
-        ]
-    groups = [[run.config for _, entry in own for run in entry.trials] for _, own in entries]
+        entries = [[(catalog.word(name), planner.entry(column, name)) for name in names] for column in columns]
+    groups = [[run.config for _, entry in own for run in entry.trials] for own in entries]
     with open_session(db, options, display, dry_run, groups) as session:
         act = plan_column if dry_run else train_column
         results = []
-        for column, own in entries:
-            results.append(act(session, column, own, count))
+        for own in entries:
+            results.append(act(session, own[0][1].column, own, count))
             if not dry_run and session.is_over_budget():
                 break
         return results

@@ -43,11 +43,11 @@ RATE, RECURRENT_RATE = "learning_rate", "recurrent_learning_rate"
 
 @dataclass(frozen=True)
 class Column:
-    """A task of the protocol with its sizes.
+    """A task of the protocol with its sizes; of an entry, with what its runs have.
 
     Attributes:
         settings: of the task.
-        parameters: the number of parameters of every model; None: every model keeps its own size.
+        parameters: the number of parameters of every model; None: their own, or states of equal size.
         iterations: the length of a run; None: as the task's protocol has it.
         batch_size, solved_at: as the settings of training.
     """
@@ -317,22 +317,43 @@ class Planner:
         size = None if matched is None else matched.hidden_size
         runs = [SweepRun(resolved(point, size), point) for point in points]
         config = runs[0].config
+        iterations = self._iterations(config)
         return Entry(
-            column,
+            self._trained(column, config, overrides, iterations),
             model,
             runs,
             matched,
             self.counter.count(config),
             self._state(config),
-            self._iterations(config),
+            iterations,
         )
+
+    def _trained(self, column: Column, config: RunConfig, overrides: Mapping[str, Any], iterations: int) -> Column:
+        """Return the column with what its runs have, which the user may have set."""
+        task, training = config.task_settings, config.training
+        given = [name for name in overrides if name in type(task).model_fields]
+        return replace(
+            column,
+            settings={name: getattr(task, name) for name in dict.fromkeys([*column.settings, *given])},
+            parameters=None if self.state is not None else self._target(column, overrides),
+            iterations=iterations,
+            batch_size=training.batch_size,
+            solved_at=training.solved_at,
+        )
+
+    def _target(self, column: Column, overrides: Mapping[str, Any]) -> int | None:
+        """Return the number of parameters, or of values in the state, that all models have; None: their own."""
+        if "hidden_size" in overrides:
+            return None
+        if self.state is not None:
+            return self.state
+        return column.parameters if self.parameters is None else self.parameters
 
     def _size(
         self, column: Column, model: str, model_class: Any, resized: Any, overrides: Mapping[str, Any]
     ) -> MatchedSize | None:
-        parameters = column.parameters if self.parameters is None else self.parameters
-        target = self.state if self.state is not None else parameters
-        if target is None or "hidden_size" in overrides:
+        target = self._target(column, overrides)
+        if target is None:
             return None
         check_can_match(model, model_class, ())
         count = self.counter.count if self.state is None else self.counter.state_size

@@ -110,6 +110,22 @@ def test_columns_are_called_after_the_settings_that_change_their_task():
     assert unchanged.title == "adding, T = 100"
 
 
+def test_column_of_an_entry_has_what_its_runs_have():
+    assert Planner(CATALOG, 8, {}).entry(ADDING, "lstm").column == ADDING
+    overrides = {
+        "sequence_length": "20",
+        "max_iterations": "200",
+        "evaluate_every": "10",
+        "batch_size": "10",
+        "solved_at": "0.01",
+    }
+    column = Planner(CATALOG, 8, overrides, parameters=1000).entry(ADDING, "lstm").column
+    assert column.settings == {**ADDING.settings, "sequence_length": 20}
+    assert (column.parameters, column.iterations, column.batch_size, column.solved_at) == (1000, 200, 10, 0.01)
+    assert Planner(CATALOG, 8, {}, state=64).entry(ADDING, "lstm").column.parameters is None
+    assert Planner(CATALOG, 8, {"hidden_size": "8"}).entry(ADDING, "lstm").column.parameters is None
+
+
 def test_task_without_a_column_keeps_its_length():
     entry = Planner(CATALOG, 8, {"hidden_size": "8", "train_size": "640", "batch_size": "64"}).entry(
         Column("mqar", "mqar", "mqar"), "lstm"

@@ -136,6 +136,11 @@ def test_winners_at_the_edge_of_the_search_are_named(column):
     assert "highest" in {model.edge for model in column.models}
 
 
+def test_results_name_the_sizes_that_were_trained(column):
+    trained = column.column
+    assert (trained.parameters, trained.iterations, trained.settings["sequence_length"]) == (500, WHOLE, 4)
+
+
 def test_every_model_has_the_same_trials_and_iterations(folder, column):
     trials, spent, fresh = Counter(), Counter(), Counter()
     lengths: dict[str, list[int]] = {}
