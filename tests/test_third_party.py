@@ -227,6 +227,9 @@ def test_plugin_text_is_stored_once_and_reproduces_the_run(orthobench, plugin_fi
     refused = orthobench("show", runs[0].key, "--save-plugins", "old")
     assert refused.code == 2
     assert "gains.py exists with another content and is left as it is" in refused.err
+    refused = orthobench("show", runs[0].key, "--save-plugins", "mine.copy.py")
+    assert refused.code == 2
+    assert "name a folder, such as mine.copy" in refused.err
 
 
 def test_merge_includes_the_text(orthobench, plugin_file, tmp_path, tiny_options):

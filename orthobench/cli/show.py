@@ -179,7 +179,9 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
     """
     from orthobench.errors import UsageError
     from orthobench.system.files import storage_error, write_bytes
+    from orthobench.system.kinds import refuse_file
 
+    refuse_file(folder)
     digests = {name: digest for plugin in facts.get("plugins", ()) for name, digest in plugin["files"].items()}
     contents = store.sources(list(digests.values()))
     if not digests:

@@ -89,7 +89,7 @@ def refuse_file(folder: Path) -> None:
         return
     if folder.exists():
         raise UsageError(f"{folder} is a file and is left as it is: name a folder")
-    if folder.suffix.lower() in {".db", *(kind.suffix for kind in KINDS.values())}:
+    if folder.suffix.lower() in {".db", ".py", *(kind.suffix for kind in KINDS.values())}:
         raise UsageError(
             f"{folder} is named as a file, but would be a folder: name a folder, such as {folder.with_suffix('')}"
         )

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from orthobench.errors import UsageError
 from orthobench.store import Weights
 from orthobench.system.files import storage_error, write_bytes
+from orthobench.system.kinds import refuse_file
 from orthobench.system.location import SERVER_FILES, Location, Place
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.version import __version__
@@ -182,6 +183,7 @@ class WeightsFolder:
         elif self._folder.is_file():
             raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with `weights`")
         elif not self.is_adjacent:  # whether the database's folder is writable is checked with the checkpoints
+            refuse_file(self._folder)
             folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
