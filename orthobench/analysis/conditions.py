@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -148,12 +148,16 @@ class VariantData(Variant):
 
     @property
     def against_baseline(self) -> Side | None:
-        """Which ends are better than the task's baseline; None without a baseline or a finished run."""
+        """Which ends are better than the task's baseline, as those of diverged runs never are.
+
+        None without a baseline or a finished run.
+        """
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
         if baseline is None or not self.ends:
             return None
         # The next number, because an end that only equals the baseline is not better.
-        return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
+        ends = side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
+        return replace(ends, seeds=ends.seeds + self.diverged)
 
     @cached_property
     def solved(self) -> Side | None:

@@ -77,7 +77,25 @@ def test_diverged_and_equal_values(database):
     markdown = text(collect(database.store), "markdown", "model", "end", "median", bold_best=True)
     rows = {line.split(" | ")[0].strip("| "): line for line in markdown.splitlines() if line.startswith("| ")}
     assert rows["rnn"].count("**0.1**") == rows["lstm"].count("**0.1**") == 2
-    assert rows["gru"] == "| gru | – | diverged |"
+    assert rows["gru"] == "| gru | 1 of 1 diverged | diverged |"
+
+
+def test_survivors_among_diverged_seeds_are_marked_and_not_the_best(database):
+    """Their mean may be the lowest of all; the model's median is that of a run which diverged."""
+    for model, ends, diverged in (("lstm", [0.1, 0.12], 0), ("gru", [0.01], 3), ("rnn", [0.2, 0.3], 0)):
+        trained = experiment(model, "last", [Printed(metric="mse", value=0.01)])
+        for seed, end in enumerate(ends):
+            database.run(trained, seed, [end])
+        for seed in range(len(ends), len(ends) + diverged):
+            database.run(trained, seed, [0.2], status=Status.DIVERGED)
+    markdown = text(collect(database.store), "markdown", "end", "mse", "model", bold_best=True)
+    lines = [line.split(" | ") for line in markdown.splitlines() if line.startswith("| ")][-3:]
+    assert [line[2].strip(" |") for line in lines] == ["lstm", "rnn", "gru"]
+    assert lines[0][0].startswith("| **0.11")
+    assert [cell.strip("| ") for cell in lines[2][:2]] == ["0.01 (3 of 4 diverged)"] * 2
+    (condition,) = collect(database.store)
+    (gru,) = (variant for variant in condition.variants if variant.run.model == "gru")
+    assert str(gru.against_baseline).startswith("1 of 4 seeds")
 
 
 def test_unknown_column_gets_the_nearest(conditions):

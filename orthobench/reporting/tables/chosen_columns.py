@@ -42,7 +42,9 @@ RESULTS: dict[str, Callable[[VariantData], Summary | Median | None]] = {
 
 
 def chosen_sheets(conditions: Sequence[Condition], columns: Sequence[str], bold_best: bool) -> list[Sheet]:
-    """Return a table of the variants of each condition, the best first.
+    """Return a table of the variants of each condition, the best first by the first column of a metric with a goal.
+
+    A value that leaves out diverged seeds says so. It stands below the others, and is never bold.
 
     Args:
         columns: names in `FACTS` and `RESULTS`, metrics, and settings; none: `DEFAULT`. A table leaves out metrics and
@@ -71,6 +73,8 @@ def _sheet(condition: Condition, among: Sequence[Condition], columns: Sequence[s
     own = set(_names(condition))
     names = [name for name in columns if name in own]
     variants, _ = ranked(condition)
+    if goals := [name for name in names if _metric(condition, name) is not None]:
+        variants.sort(key=lambda variant: _order(condition, variant, goals[0]))
     rows = [[_value(variant, name) for name in names] for variant in variants]
     place = {f"task_{name}": value for name, value in distinguishing_values(condition, among).items()}
     records = [
@@ -81,12 +85,40 @@ def _sheet(condition: Condition, among: Sequence[Condition], columns: Sequence[s
     bold = set()
     for column, name in enumerate(names):
         metric = _metric(condition, name)
-        values = [_number(row[column]) for row in rows]
+        values = [
+            math.nan if _lacks_seeds(variant, row[column]) else _number(row[column])
+            for variant, row in zip(variants, rows, strict=True)
+        ]
         if bold_best and metric is not None and any(map(math.isfinite, values)):
             best = min(filter(math.isfinite, values), key=lambda value: metric.sign * value)
             bold |= {(number, column) for number, value in enumerate(values) if value == best}
     header = [_heading(condition, name, [row[column] for row in rows]) for column, name in enumerate(names)]
-    return Sheet(full_title(condition, among), records, header, [list(map(_shown, row)) for row in rows], bold=bold)
+    shown = [
+        [_cell(condition, variant, name, value) for name, value in zip(names, row, strict=True)]
+        for variant, row in zip(variants, rows, strict=True)
+    ]
+    return Sheet(full_title(condition, among), records, header, shown, bold=bold)
+
+
+def _lacks_seeds(variant: VariantData, value: Any) -> bool:
+    """Return whether a variant's value is of the seeds alone that did not diverge."""
+    return bool(variant.diverged) and not isinstance(value, Median)
+
+
+def _order(condition: Condition, variant: VariantData, name: str) -> tuple[bool, bool, float]:
+    """Return the place of a variant by its value in the column of a metric."""
+    metric, value = _metric(condition, name), _value(variant, name)
+    assert metric is not None
+    number = _number(value)
+    return math.isnan(number), _lacks_seeds(variant, value), metric.sign * number
+
+
+def _cell(condition: Condition, variant: VariantData, name: str, value: Any) -> str:
+    """Return a value as text; of a metric with the number of diverged seeds if it leaves them out."""
+    if _metric(condition, name) is None or not _lacks_seeds(variant, value):
+        return _shown(value)
+    diverged = f"{variant.diverged} of {len(variant.runs)} diverged"
+    return diverged if value is None else f"{_shown(value)} ({diverged})"
 
 
 def _value(variant: VariantData, name: str) -> Any:
