@@ -218,12 +218,17 @@ def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[s
 
 
 def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
-    """Return the end of each run's tests of its metric, by the run's id; a run without tests is left out."""
+    """Return the end of each run's tests of its metric, by the run's id; a run without tests is left out.
+
+    The end of a run that stopped because its task was solved is its last test.
+    """
     ends: dict[int, CurveEnd] = {}
+    solved = {run.id for run in runs if run.solved_at is not None}
     for metric in {run.metric for run in runs}:
         columns = metric_columns(store, [run.id for run in runs if run.metric == metric], "test", metric)
-        curves = zip(columns.run_of.tolist(), pairwise(columns.bounds.tolist()), strict=True)
-        ends |= {run: end for run, (start, stop) in curves if (end := curve_end(columns.value[start:stop].tolist()))}
+        for run, (start, stop) in zip(columns.run_of.tolist(), pairwise(columns.bounds.tolist()), strict=True):
+            if end := curve_end(columns.value[stop - 1 if run in solved else start : stop].tolist()):
+                ends[run] = end
     return ends
 
 

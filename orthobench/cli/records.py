@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from orthobench.analysis.variants import Variant
     from orthobench.display.console import Console
+    from orthobench.metric import Metric
     from orthobench.session.session import SweepResult
     from orthobench.store import Run, Store
 
@@ -161,18 +163,22 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
     return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
 
 
-def print_summary(rows: Sequence[Variant]) -> None:
-    """Print the results of each variant over its seeds, the best first, with the baseline of each task.
+def print_summary(store: Store, runs: Sequence[Run]) -> None:
+    """Print the results of each variant over its seeds, with the baseline of each task.
 
-    The first is "best" if it beats the baseline, and "no better" if its mean does not, or its interval contains the
-    baseline. The others are in the states of `analysis.inference.Standing`; those whose runs failed or have not ended
-    have "no result". In a narrow terminal the last columns are left out, because a number must not be cut.
+    The best is first, by the median of the runs' ends, as in all rankings. It is "best" if it beats the baseline, and
+    "no better" if its median does not, or the interval of the mean contains the baseline. The others are in the states
+    of `analysis.inference.Standing`; those whose runs failed or have not ended have "no result". In a narrow terminal
+    the last columns are left out, because a number must not be cut.
     """
     from rich.table import Table
 
-    from orthobench.analysis.variants import group
+    from orthobench.analysis.compare import ends_of_tests
+    from orthobench.analysis.variants import group, variants
 
-    records = [record for same in group(rows, lambda variant: variant.run.condition) for record in _ranked(same)]
+    ends = {run: end.value for run, end in ends_of_tests(store, runs).items()}
+    conditions = group(variants(runs), lambda variant: variant.run.condition)
+    records = [record for same in conditions for record in _ranked(same, ends)]
     if not records:
         return
     terminal, headings = console(), [*records[0]]
@@ -188,6 +194,8 @@ def print_summary(rows: Sequence[Variant]) -> None:
     terminal.print(table)
 
 
+END = "end: median [95 %]"
+"""The heading of the values by which the rows are ranked."""
 COMPARISON, NO_BETTER, NO_RESULT = "compared", "no better", "no result"
 """The heading of the comparison with the first row, and what stands there if this one does not beat the baseline, and
 in rows whose runs have not ended."""
@@ -197,49 +205,54 @@ LEAST_COLUMNS = 4
 """The number of columns of a summary that every terminal shows: model, value, metric and comparison."""
 
 
-def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Return the table rows of the variants of one condition, and of its baseline, the best first."""
+def _ranked(rows: Sequence[Variant], ends: Mapping[int, float]) -> list[dict[str, Any]]:
+    """Return the table rows of the variants of one condition, and of its baseline, the best first.
+
+    Args:
+        ends: of the runs with tests, by id.
+    """
     from orthobench.analysis.inference import standings_after_first
+    from orthobench.analysis.statistics import median
 
     metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
 
     def values(variant: Variant) -> list[float]:
-        ends = [run.final_value for run in variant.finished if run.final_value is not None]
-        return [metric.worst if value != value else value for value in ends] + [metric.worst] * variant.diverged
+        own = [ends[run.id] for run in variant.finished if run.id in ends]
+        return [metric.worst if math.isnan(value) else value for value in own] + [metric.worst] * variant.diverged
 
     def score(variant: Variant) -> float:
-        numbers = values(variant)
-        return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
+        middle = median(values(variant))
+        return math.inf if middle is None else metric.sign * middle.value
 
     ordered = sorted(rows, key=lambda variant: (not values(variant), score(variant)))
     ended = [variant for variant in ordered if values(variant)]  # the first ones, because the others have no score
     notes = [str(standing) for standing in standings_after_first([values(variant) for variant in ended])]
     if ended:
         best = score(ended[0])
-        is_better = math.isfinite(best) and (baseline is None or _beats(ended[0], baseline, best))
+        is_better = math.isfinite(best) and (baseline is None or _beats(metric, values(ended[0]), baseline))
         notes.insert(0, ("best" if len(ended) > 1 else "") if is_better else NO_BETTER)
     notes += [NO_RESULT] * (len(ordered) - len(ended))
-    leading = ("model", "final [95 %]", "metric")
-    records = [
-        {name: brief[name] for name in leading} | {COMPARISON: note} | brief
-        for brief, note in zip((variant.brief() for variant in ordered), notes, strict=True)
-    ]
+    records = []
+    for variant, note in zip(ordered, notes, strict=True):
+        brief, middle = variant.brief(), median(values(variant))
+        del brief["final [95 %]"]
+        shown = "diverged" if middle is not None and math.isinf(middle.value) else middle and str(middle)
+        records.append({"model": brief["model"], END: shown, "metric": metric.name, COMPARISON: note} | brief)
     if baseline is not None:
         place = sum(score(variant) < metric.sign * baseline for variant in ordered)
         blank = dict.fromkeys(records[0], "")
-        records.insert(place, blank | {"model": "baseline", "final [95 %]": baseline, "metric": metric.name})
+        records.insert(place, blank | {"model": "baseline", END: baseline, "metric": metric.name})
     return records
 
 
-def _beats(variant: Variant, baseline: float, score: float) -> bool:
-    """Return whether a variant is better than a baseline: its mean, and the end of its interval if it has one.
+def _beats(metric: Metric, values: Sequence[float], baseline: float) -> bool:
+    """Return whether values are better than a baseline: their median, and the interval of the mean of finite ones."""
+    from orthobench.analysis.statistics import summarize
 
-    Args:
-        score: its mean over finished and diverged runs, lower if better.
-    """
-    sign, final = variant.run.main_metric.sign, variant.final
-    end = None if final is None or final.half_width is None else sign * final.mean + final.half_width
-    return max(score, score if end is None else end) < sign * baseline
+    losses = [metric.sign * value for value in values]
+    mean = summarize(losses)
+    upper = -math.inf if mean is None or mean.half_width is None else mean.mean + mean.half_width
+    return max(statistics.median(losses), upper) < metric.sign * baseline
 
 
 def result_line(run: Run) -> str:

@@ -78,12 +78,12 @@ def command(
         find_paper(paper)  # before torch is loaded, which takes seconds
 
     from orthobench import api
-    from orthobench.analysis.variants import variants
     from orthobench.cli.options import split_names
     from orthobench.cli.records import print_summary
     from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
     from orthobench.errors import UsageError
     from orthobench.settings.assignments import parse_conditions
+    from orthobench.store import open_store
 
     restricted = table or figure or models or where or scale != 1
     if small and restricted:
@@ -119,7 +119,8 @@ def command(
     if dry_run:
         return
     if not small:
-        print_summary(variants(result.runs))
+        with open_store(db) as store:
+            print_summary(store, result.runs)
         report_sweep(result)
         return
     _print_claims(checked)

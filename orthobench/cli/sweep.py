@@ -147,6 +147,7 @@ def command(
     from orthobench.analysis.variants import group, variants
     from orthobench.cli.records import print_json, print_summary, runs_of
     from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
+    from orthobench.store import open_store
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,
@@ -177,7 +178,8 @@ def command(
     if json:
         print_json(runs_of(result, db, dry_run))
     elif not dry_run:
-        print_summary(variants(result.runs))
+        with open_store(db) as store:
+            print_summary(store, result.runs)
     if result.runs and not (json or dry_run or quiet):
         from orthobench.errors import shell_command
         from orthobench.store.sqlite import database_words

@@ -26,7 +26,7 @@ TABLES = {
     "plugins --params": (["plugins", "--params"], ["published", "counted", "scornn"]),
     "db info": (["db", "info"], ["runs: 8 (8 finished)", "integrity: ok"]),
     "data list": (["data", "list"], ["mnist", "licence", "no"]),
-    "sweep": (SWEEP, ["finished", "final [95 %]", "lstm", "n=4"]),
+    "sweep": (SWEEP, ["finished", "end: median [95 %]", "lstm", "n=4"]),
     "sweep --dry-run": ([*SWEEP, "--dry-run", "--no-profile"], ["finished", "state", "n=5"]),
     "report": (["report", "--format", "markdown"], ["adding", "mse", "| "]),
     "report csv": (["report", "--format", "csv"], ["adding", "mse"]),
