@@ -218,13 +218,17 @@ def test_matrix_shows_the_fresh_seeds_as_tuned(folder, column):
     assert cells["scornn"].score > 0.5 > cells["stuck"].score
 
 
-def test_variant_is_not_tuned_if_a_trial_is_missing(folder, column):
+def test_variant_is_not_tuned_if_a_trial_is_missing(folder, column, monkeypatch):
+    """Runs of less than an epoch are in the matrix only if their models are tuned alike."""
     with open_store(str(folder / "r.db")) as store:
         runs = store.runs(model="scornn")
         trials = [run for run in runs if run.is_trial]
         fewer = [run for run in runs if run.key != trials[0].key]
-        (condition,) = collect(store, fewer)
-    assert [how_judged(condition, each) for each in condition.variants if each.scores] == ["own"]
+        (condition,), (whole,) = collect(store, fewer), collect(store, runs)
+        assert [how_judged(condition, each) for each in condition.variants if each.scores] == ["own"]
+        monkeypatch.setattr(Run, "epochs", property(lambda run: 0.5))
+        assert [each.block for each in compute_matrix([whole]).columns] == ["tuned"]
+        assert compute_matrix([condition]).columns == []
 
 
 class Interrupting(EventSink):

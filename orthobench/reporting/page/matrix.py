@@ -227,10 +227,11 @@ class ResultMatrix:
 def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = NO_LABELS) -> ResultMatrix:
     """Compute the matrix of these conditions.
 
-    Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
-    Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
-    well, because they are trials. Columns are in blocks by how their numbers came about (`MatrixColumn.block`), and in
-    each block the columns with the most results come first. Tuned columns order the rows, else all that are not folded.
+    Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch,
+    unless their models are tuned alike. Where some tasks have a paper's own experiment, or three seeds of several
+    models, the other ones are left out as well, because they are trials. Columns are in blocks by how their numbers
+    came about (`MatrixColumn.block`), and in each block the columns with the most results come first. Tuned columns
+    order the rows, else all that are not folded.
 
     A variant with a tag counts only if its model has no other variant on the task, and one with fewer than three seeds
     only if no variant of its model has three. An earlier edition is left out (`Editions`).
@@ -321,9 +322,11 @@ def _members(condition: Condition) -> list[VariantData]:
     if condition.baseline is None or condition.metric.perfect is None:
         return []
     runs = [run for variant in condition.variants for run in variant.runs]
-    if not any(run.solved_at is not None or run.epochs >= 1 for run in runs):
-        return []
     scored = [variant for variant in condition.variants if variant.median]
+    is_whole = any(run.solved_at is not None or run.epochs >= 1 for run in runs)
+    # A comparison that tuned all models alike counts also if its iterations are fewer than an epoch's.
+    if not is_whole and not any(how_judged(condition, variant) == "tuned" for variant in scored):
+        return []
     plain = {variant.run.model for variant in scored if not variant.tags}
     return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
 
