@@ -15,9 +15,12 @@ DOCUMENTS = ("*.md", "docs/*.md", "benchmarks/*.md")
 NO_SENTENCE = re.compile(r"\s*([\w, ]+:|[*|-]|>>>)\s|    ")
 
 
-def sentences(text: str, sections: str = r"\n\s*(?:Args|Raises|Returns|Attributes|Yields):\n") -> Iterator[str]:
-    """Yield the sentences of a docstring or a comment."""
-    for paragraph in re.split(rf"\n\s*\n|{sections}", text):
+SECTIONS = r"\n\s*(?:Args|Raises|Returns|Attributes|Yields):\n"
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a docstring."""
+    for paragraph in re.split(rf"\n\s*\n|{SECTIONS}", text):
         plain = " ".join(line for line in paragraph.splitlines() if not NO_SENTENCE.match(line))
         yield from re.split(r"(?<=[.;:!?])\s+(?=[A-Z`\"])", plain)
 

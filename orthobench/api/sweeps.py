@@ -28,7 +28,7 @@ from orthobench.session.tuner import check_optuna, train_trials
 from orthobench.settings import text
 from orthobench.system.location import Place
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Models = str | type | Sequence[str | type]
 AxisValues = str | Sequence[Any]
@@ -240,7 +240,7 @@ def _grid_runs(
         catalog, catalog.named_task(task), list(map(catalog.named, models)), overrides, axes, seeds, preset
     )
     if note := optimizers(runs):
-        log.warning(note)
+        _logger.warning(note)
     if parameters is None:
         return MatchedRuns(runs, [])
     with use_data_folder(options.data_folder):

@@ -212,8 +212,6 @@ def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
     Raises:
         UsageError: a value is invalid, or the options contradict each other.
     """
-    from orthobench.errors import UsageError
-
     values = {name: value for name, value in texts.items() if value is not None}
     for name, value in values.items():
         option = OPTIONS[name][1]
@@ -292,8 +290,6 @@ def split_names(values: Iterable[str], example: str = "--models scornn,lstm") ->
     Raises:
         UsageError: a name is empty.
     """
-    from orthobench.errors import UsageError
-
     texts = ",".join(values)
     names = [name.strip() for name in texts.split(",")]
     if not all(names):
@@ -307,7 +303,6 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     Raises:
         UsageError: a name is unknown. With plugin files, nothing is checked here, because loading them needs torch.
     """
-    from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
 
     models = list(models)

@@ -91,7 +91,6 @@ def _harmless(text: str) -> str:
 
 def echo_log(location: Location) -> None:
     """Warn on stderr that a copy of the SQLite file may lack rows if its write-ahead log contains some."""
-    import typer
     from rich.filesize import decimal
 
     from orthobench.errors import shell_command

@@ -72,9 +72,7 @@ class TerminalDisplay(ProgressDisplay):
 
 
 @contextmanager
-def resumable(
-    display: TerminalDisplay | None = None, hint: str = "; the same command resumes"
-) -> Iterator[TerminalDisplay]:
+def resumable(display: TerminalDisplay, hint: str = "; the same command resumes") -> Iterator[TerminalDisplay]:
     """Display a session. If the user stops it, end the command with code 130; a closed pipe does not stop it.
 
     Raises:
@@ -82,7 +80,7 @@ def resumable(
     """
     with lasting_output():
         try:
-            yield display or TerminalDisplay()
+            yield display
         except KeyboardInterrupt:
             typer.echo(f"stopped{hint}", err=True)
             raise typer.Exit(130) from None

@@ -19,7 +19,7 @@ from orthobench.system.files import replacing_folder
 Report = Callable[[str, int, int], None]
 """A callback for download progress: the file's name, bytes so far, total bytes."""
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class DataSet(ABC):
@@ -144,7 +144,7 @@ class DataSet(ABC):
             if faults := self.faults(new):
                 raise UsageError(f"{path} was not imported: {'; '.join(faults)}".replace(f"{new}{os.sep}", ""))
             for line in self.deviations(new):
-                log.warning("%s: %s", self.name, line)
+                _logger.warning("%s: %s", self.name, line)
 
     def deviations(self, folder: Path) -> list[str]:
         """Return a line with the files whose checksums differ from the canonical ones; empty if there are none."""

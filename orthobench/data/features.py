@@ -27,7 +27,7 @@ PADDING, MASKED = -2, -1
 
 _FRAMES, _LENGTHS = "frames.f32", "lengths.npy"
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def speech_features(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ def speech_features(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
     folder = data_folder() / ".features" / _digest(files)
     features = _open(folder)
     if features is None:
-        log.info("computing the spectra of %d files, once", len(files))
+        _logger.info("computing the spectra of %d files, once", len(files))
         with replacing_folder(folder) as new:
             _compute(files, new)
         features = _open(folder)

@@ -5,7 +5,7 @@ runs of the same task and model on the same hardware: their seconds per iteratio
 iterations of the new run. Among the newest five of them, the fastest counts, because a busy machine only adds time and
 newer kernels are seldom slower. On a cluster, any hardware of the same kind of device is good enough.
 
-`planning/experience.py` says which runs are near. Without an earlier run within a factor of two, a few steps are
+`analysis/experience.py` says which runs are near. Without an earlier run within a factor of two, a few steps are
 profiled in another process, and the result also serves the remaining runs of the plan. Without a profile, runs on other
 hardware of the same kind are used, and the estimate says so.
 """

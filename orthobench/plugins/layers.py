@@ -642,6 +642,3 @@ def _literal(value: Any) -> str | None:
         return text if ast.literal_eval(text) == value and type(ast.literal_eval(text)) is type(value) else None
     except Exception:  # any object may fail to be written, read or compared
         return None
-
-
-__all__ = ["NOTEBOOK", "NamedLayer", "carried_layer", "find_layer", "is_layer", "quietly"]

@@ -36,7 +36,7 @@ from orthobench.weights.weights_files import remove, weights_folder
 if TYPE_CHECKING:
     from orthobench.training.trainer import Trainer
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def train_one(
@@ -79,7 +79,7 @@ def train_one(
             remove_leftovers(store, checkpoints)
             for destination in options.log_to:
                 command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
-                log.warning("run %s is %s, so nothing is sent to %s: %s", key, run.status, destination, command)
+                _logger.warning("run %s is %s, so nothing is sent to %s: %s", key, run.status, destination, command)
             return run
         return _train(config, store, database, options, display, extend, trainer)
 
@@ -127,14 +127,14 @@ def say_before_training(configs: Iterable[RunConfig], said: set[str]) -> None:
         with suppress(UsageError):
             if (remark := config.task_class.remark(config.task_settings)) and remark not in said:
                 said.add(remark)
-                log.info(remark)
+                _logger.info(remark)
         if (faults := getattr(config.model_class, "faults", None)) is None:
             continue
         with suppress(UsageError):  # the run itself will raise it
             for fault in faults(config.model_settings):
                 if fault not in said:
                     said.add(fault)
-                    log.warning(fault)
+                    _logger.warning(fault)
 
 
 def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:

@@ -46,7 +46,7 @@ from orthobench.system.location import Location
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Reader:
@@ -163,7 +163,7 @@ class Reader:
             self._warned.update(new)
             count = "1 row is" if len(new) == 1 else f"{len(new)} rows are"
             rows = summary(list(map(str, new)))
-            logger.warning("%s: %s broken and left out (%s); %s", location, count, rows, repair_of(location))
+            _logger.warning("%s: %s broken and left out (%s); %s", location, count, rows, repair_of(location))
         return [fault.row for fault in faults]
 
     def _with_retries(self, work: Callable[[], T]) -> T:
@@ -296,9 +296,7 @@ class Reader:
                 )
             ]
 
-    def traces(
-        self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None, since: int = 0
-    ) -> list[Trace]:
+    def traces(self, run_ids: Sequence[int], iteration: int | None = None, since: int = 0) -> list[Trace]:
         """Return the vectors of these runs from iteration `since` on, sorted by run, name and iteration."""
         query = select(StoredTrace).where(StoredTrace.run_id.in_(run_ids))
         if since:
@@ -307,10 +305,9 @@ class Reader:
             query = query.where(StoredTrace.iteration == iteration)
         with self._read() as session:
             traces = [
-                Trace(own, row.epoch, row.iteration, values, row.run_id)
+                Trace(name, row.epoch, row.iteration, values, row.run_id)
                 for row in session.scalars(query)
-                for own, values in row.vectors.items()
-                if name in (None, own)
+                for name, values in row.vectors.items()
             ]
         return sorted(traces, key=lambda trace: (trace.run_id, trace.name, trace.iteration))
 

@@ -31,7 +31,7 @@ TRANSIENT = "starting up", "shutting down", "in recovery mode", "not yet accepti
 """Messages of a server that will soon accept connections; libpq has no code for such an error."""
 
 T = TypeVar("T")
-log = logging.getLogger("orthobench")
+_logger = logging.getLogger("orthobench")
 
 
 class DatabaseServer:
@@ -67,14 +67,14 @@ class DatabaseServer:
                         f"the database server is lost ({reason}): start the same command again when it is back"
                     ) from error
                 if not warned:
-                    log.warning("waiting for the database server, at most %.0f s: %s", left, reason)
+                    _logger.warning("waiting for the database server, at most %.0f s: %s", left, reason)
                 warned = True
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 self._gave_up = False
                 if warned:
-                    log.warning("the database server is back")
+                    _logger.warning("the database server is back")
                 return result
 
     def connect(self) -> None:

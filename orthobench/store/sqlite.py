@@ -222,7 +222,7 @@ DAMAGE_WORDS = re.compile(
 SHOWN_PROBLEMS = 3
 RESTORE = "restore a backup"
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def prepare(engine: Engine, file: Path | None) -> None:
@@ -262,7 +262,7 @@ def prepare(engine: Engine, file: Path | None) -> None:
                     raise
                 # No limit, because a run of days should not fail as another process holds
                 # the database for longer than the timeout.
-                logger.warning("database %s is locked by other processes: waiting for them", file)
+                _logger.warning("database %s is locked by other processes: waiting for them", file)
             else:
                 return
 

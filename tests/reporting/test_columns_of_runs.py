@@ -9,7 +9,7 @@ from support.pages import add_run
 
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
-from orthobench.reporting.figures.decimate import thinned, thinned_curves
+from orthobench.reporting.figures.decimate import thinned_curves
 from orthobench.reporting.page.packed_figures import digits
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.write import write_report
@@ -50,7 +50,8 @@ def test_curves_are_thinned_together_as_one_by_one():
         points, ends = thinned_curves(np.concatenate(curves), bounds, limit)
         for number, curve in enumerate(curves):
             own = points[ends[number] : ends[number + 1]] - bounds[number]
-            np.testing.assert_array_equal(own, thinned(curve, limit))
+            (alone, _) = thinned_curves(curve, np.array([0, len(curve)]), limit)
+            np.testing.assert_array_equal(own, alone)
             if len(curve) > limit and np.isfinite(curve).any():
                 known = np.where(np.isfinite(curve), curve, np.nan)
                 assert {int(np.nanargmin(known)), len(curve) - 1, 0} <= set(own.tolist())

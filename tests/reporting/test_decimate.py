@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from orthobench.reporting.figures.decimate import COLUMN, ERROR, FIRST, WHOLE, thinned, visible
+from orthobench.reporting.figures.decimate import COLUMN, ERROR, FIRST, WHOLE, thinned_curves, visible
+
+
+def thinned(values, limit):
+    """The indices of the points of one curve."""
+    return thinned_curves(values, np.array([0, len(values)]), limit)[0]
 
 
 def test_short_curves_are_kept_completely():

@@ -29,7 +29,7 @@ from orthobench.errors import one_line
 from orthobench.system.cores import cores
 from orthobench.system.spawn import Spawning
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _SEGMENT = RATE // 100
 _SNR_BOUND = 100.0  # dB of a segment without noise; a segment without reference has the opposite sign
@@ -212,7 +212,7 @@ def _mean(name: str, values: Sequence[float | str], files: Sequence[Path]) -> fl
         failures = [f"; {file.name}: {why}" for file, why in zip(files, values, strict=True) if isinstance(why, str)]
         more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
         listed = "".join(failures[:3]) + more
-        log.warning("%s is not defined for %d of %d files%s", name, undefined, len(values), listed)
+        _logger.warning("%s is not defined for %d of %d files%s", name, undefined, len(values), listed)
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 

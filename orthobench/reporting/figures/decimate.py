@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from orthobench.reporting.figures.figure_record import FigureRecord
 
@@ -26,21 +26,15 @@ def is_line(trace: FigureRecord) -> bool:
     return trace["type"] == "scatter" and trace.get("mode") in ("lines", "lines+markers")
 
 
-def thinned(values: ArrayLike, limit: int) -> Indices:
-    """Return the indices of about `limit` points of a curve, or of all points if there are fewer.
+def thinned_curves(values: NDArray[np.float64], bounds: Indices, limit: int, whole: int = 0) -> tuple[Indices, Indices]:
+    """Return the indices of about `limit` points of each of many curves, and the bounds of the curves there.
 
     They are the first points, the last point, and the lowest and the highest point of every interval.
-    """
-    array = np.asarray(values, dtype=float)
-    return thinned_curves(array, np.array([0, len(array)]), limit)[0]
-
-
-def thinned_curves(values: NDArray[np.float64], bounds: Indices, limit: int, whole: int = 0) -> tuple[Indices, Indices]:
-    """Return the indices of the points that `thinned` keeps of each of many curves, and the bounds of the curves there.
 
     Args:
         values: the values of all curves, one curve after the other.
         bounds: the first point of each curve, and the number of points.
+        limit: a curve of up to this number of points keeps all.
         whole: a curve of up to this number of points keeps all.
     """
     lengths, first = np.diff(bounds), min(FIRST, limit // 4)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,7 +81,6 @@ DASHES = {
     "longdash": (0, (8, 2)),
     "longdashdot": (0, (8, 1.5, 1, 1.5)),
 }
-Floats = npt.NDArray[np.float64]
 
 
 def draw_still(
