@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
+from orthobench.options.arguments import PORT
 from orthobench.options.checked import checked
 from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.page.kept import Kept
@@ -68,7 +69,7 @@ def publish(
 def serve(
     db: Place | None = None,
     *,
-    port: int = 8765,
+    port: int = PORT,
     labels: Mapping[str, str] = NO_LABELS,
     all_versions: bool = False,
     where: Sequence[str] = (),

@@ -11,9 +11,8 @@ import typer
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
+from orthobench.options.arguments import PORT
 from orthobench.system.location import Location
-
-PORT = 8765
 
 
 @contextmanager

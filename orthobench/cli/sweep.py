@@ -22,8 +22,8 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.cli.serve import PORT, live_page
-from orthobench.options.arguments import LARGEST_SEED
+from orthobench.cli.serve import live_page
+from orthobench.options.arguments import LARGEST_SEED, PORT
 from orthobench.options.run_options import WHERE, SweepOptions
 from orthobench.planning.seeds import more_seeds, parse_seeds
 

@@ -397,4 +397,4 @@ def write_text(file: Path, text: str) -> None:
     try:
         files.write_bytes(file, text.encode())
     except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error.strerror}") from error
+        raise files.storage_error(file, error) from error

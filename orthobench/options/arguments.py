@@ -40,6 +40,8 @@ ExportFormat = Literal["safetensors", "onnx", "pt2"]
 RunsFormat = Literal["csv", "json", "parquet", "sqlite"]
 """The formats in which `orthobench db export` writes runs."""
 
+PORT = 8765
+"""The port of the live page, if it is free."""
 LARGEST_SEED = 2**32 - 1
 """The seeds of runs are 0 to this number; NumPy's generators take no others."""
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}

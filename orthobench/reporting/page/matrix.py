@@ -15,6 +15,7 @@ from orthobench.analysis.halving import Edge
 from orthobench.analysis.horizons import fits
 from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
 from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, how_judged
+from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
@@ -24,8 +25,6 @@ from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
 
-FEW = 3
-"""Fewer seeds than this are marked."""
 SEEDS = {1: "¹", 2: "²"}
 """The marks in a picture."""
 WHITE_FROM = 0.79
@@ -119,7 +118,7 @@ class MatrixCell:
 
     @property
     def has_few_seeds(self) -> bool:
-        return self.seeds < FEW
+        return self.seeds < FEWEST_SEEDS
 
     @property
     def rank(self) -> tuple[bool, bool, bool, bool, float]:
@@ -398,7 +397,7 @@ def _is_comparison(condition: Condition) -> bool:
     """Return whether a condition has an experiment of a paper, or several models with three seeds."""
     members = _members(condition)
     of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
-    return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
+    return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEWEST_SEEDS}) > 1
 
 
 def _scores(condition: Condition, variant: VariantData) -> list[float]:
@@ -493,7 +492,7 @@ def _command(condition: Condition, block: Judged) -> str:
         for part in ("-s", f"{name}={text(value)}")
     ]
     task = word_of(condition.task, condition.settings)
-    return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+    return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEWEST_SEEDS), *settings)
 
 
 def note_on_tuning(matrix: ResultMatrix) -> str:

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from orthobench.errors import UsageError, one_line
+from orthobench.options.arguments import PORT
 
 HOST = "127.0.0.1"
-PORT = 8765
 END_SECONDS = 10.0
 """Time that a running look at the database has to finish when the server closes."""
 RENDER_SHARE = 0.2
