@@ -12,8 +12,9 @@ from pathlib import Path
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
+from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.page.matrix import FEW, MatrixCell, compute_matrix, note_on_tuning, picture
+from orthobench.reporting.page.matrix import MatrixCell, compute_matrix, note_on_tuning, picture
 from orthobench.reporting.page.pages import distinct_numbers
 from website.findings import findings
 from website.markdown import table
@@ -93,7 +94,7 @@ def _score(cell: MatrixCell | None) -> str:
     if cell is None:
         return "–"
     spread = f" ({100 * cell.low:.0f} to {100 * cell.high:.0f})" if cell.is_spread else ""
-    return f"{100 * cell.score:.0f}{spread}" + (f", {cell.seeds} of {FEW} seeds" if cell.has_few_seeds else "")
+    return f"{100 * cell.score:.0f}{spread}" + (f", {cell.seeds} of {FEWEST_SEEDS} seeds" if cell.has_few_seeds else "")
 
 
 def with_tables() -> dict[Path, str]:

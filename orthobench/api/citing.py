@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from orthobench.arrays.words import is_own_data
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
 from orthobench.options.checked import checked
@@ -40,15 +39,8 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
     catalog = Catalog(plugins)
     entries: list[str] = []
     for name in names:
-        kind, slash, own_name = name.partition("/")
-        if slash and kind in KINDS:
-            entries += _of_plugin(catalog, kind, catalog.named(own_name) if kind == "model" else own_name)
-        elif is_own_data(name):
-            entries += _of_plugin(catalog, "task", catalog.named_task(name))
-        elif ":" in name:
-            entries += _of_plugin(catalog, "model", catalog.named(name))
-        elif kinds := [kind for kind in KINDS if name in catalog.names(kind)]:
-            entries += [entry for kind in kinds for entry in _of_plugin(catalog, kind, name)]
+        if plugins_of_name := catalog.find_all(name):
+            entries += [entry for plugin in plugins_of_name for entry in _of_plugin(catalog, plugin.kind, plugin.name)]
         elif re.fullmatch("[0-9a-f]+", name):
             with open_store(named_or_default(db, writes=False)) as store:
                 entries += _of_run(catalog, store.get(name))

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from orthobench.errors import StorageError, UsageError, unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.metric import Goal
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog

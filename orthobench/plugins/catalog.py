@@ -259,20 +259,28 @@ class Catalog:
                 raise UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}") from None
             raise unknown(kind, name, self.names(kind)) from None
 
+    def find_all(self, name: str) -> list[Plugin]:
+        """Return the plugins or the layer that the user has named, whatever their kinds; "model/lstm" names the kind.
+
+        Raises:
+            UsageError: there is no plugin of this kind, or no such layer or data.
+        """
+        kind, slash, own_name = name.partition("/")
+        if slash and kind in KINDS:
+            return [self.find(kind, self.named(own_name) if kind == "model" else own_name)]
+        if is_own_data(name):
+            return [self.find("task", self.named_task(name))]
+        if ":" in name:
+            return [self.find("model", self.named(name))]
+        return [plugin for plugin in self if plugin.name == name]
+
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin or layer that the user has named, whatever its kind; "model/lstm" also names the kind.
+        """Return the one plugin or layer that the user has named (`find_all`).
 
         Raises:
             UsageError: no plugin has this name, or several have it.
         """
-        kind, slash, own_name = name.partition("/")
-        if slash and kind in KINDS:
-            return self.find(kind, self.named(own_name) if kind == "model" else own_name)
-        if is_own_data(name):
-            return self.find("task", self.named_task(name))
-        if ":" in name:
-            return self.find("model", self.named(name))
-        plugins = [plugin for plugin in self if plugin.name == name]
+        plugins = self.find_all(name)
         if not plugins:
             raise unknown("task, model or probe", name, {plugin.name for plugin in self})
         if len(plugins) > 1:

@@ -122,7 +122,7 @@ class Session:
     Attributes:
         store: the open database; None in a dry run without a database.
         at_once: the number of runs that train at the same time.
-        seconds: the estimated time of each run, by key, from the newest plan that has estimates.
+        seconds: the estimated time of each run, by key, from the newest plan that has estimated it.
         said: the warnings of its layers so far, each of which is given once.
     """
 
@@ -167,7 +167,7 @@ class Session:
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
         needs_estimates = estimate or self.budget is not None or self._is_on_slurm
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
-        self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
+        self.seconds |= {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = psutil.virtual_memory().total if self.cluster is None else None
         return plan_sweep(planned, estimates, self.budget, self.at_once, machine)
 
