@@ -12,7 +12,6 @@ from orthobench.analysis.claims import ClaimCounts, ClaimResult, check_small, co
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.executors.job import Outcome
 from orthobench.options.arguments import Preset
 from orthobench.options.checked import A_MAPPING, checked
 from orthobench.options.run_options import RunOptions
@@ -93,19 +92,20 @@ def reproduce_file(
     catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
     device = pick_device(options.device).type
     runs = runs_in(path, catalog, partial(_records, location), device)
-    outcomes: list[Outcome] = []
+    passes: list[SweepResult] = []
     with open_session(location, options, display, dry_run, [[run.config for run in runs]]) as session:
         # Repeated, because these results may have settled the best trial, for which a later entry waits.
         while True:
             result = session.sweep(runs, dry_run, dry_run)
-            outcomes += result.outcomes
+            passes.append(result)
             planned = {run.key for run in result.plan.runs}
             if dry_run or result.not_started:
                 break
             runs = runs_in(path, catalog, partial(_records, location), device)
             if planned.issuperset(run.config.spec.key for run in runs):
                 break
-    last = {outcome.job.spec.key: outcome for outcome in outcomes}  # a failed run may have been tried again
+    # The last outcome of each run, because a failed one may have been tried again.
+    last = {outcome.job.spec.key: outcome for each in passes for outcome in each.outcomes}
     return replace(result, outcomes=list(last.values()))
 
 
