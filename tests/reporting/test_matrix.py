@@ -232,6 +232,13 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU, reset after"]
 
 
+def test_learning_rate_separates_no_rows(database):
+    """It says how a model was trained, and a row would lack what other rates did on the other tasks."""
+    for length, rate in itertools.product((10, 11, 12), (1e-3, 1e-2)):
+        database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, learning_rate=rate)
+    assert [row.label for row in matrix_of(database).rows] == ["GRU"]
+
+
 def test_rows_of_a_setting_leave_out_its_default(database):
     """A run that is older than a setting has not recorded it."""
     for length, activation in itertools.product((10, 11, 12), ("tanh", "relu")):

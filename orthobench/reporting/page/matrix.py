@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ TRIED = "tried"
 """The tag of runs that were tried while searching for settings."""
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
+TRAINS = re.compile(r"(.*_)?(learning_rate|optimizer)|weight_decay|decay_exempt")
+"""The settings of a model that separate no rows, because they say how it trains and not what it is."""
 FILL = "orthobench compare --protocol tuned"
 """The command that fills the first block."""
 LINEAR, EDGE = "ᴸ", "ᴱ"
@@ -457,7 +460,7 @@ def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
             by_model.setdefault(variant.run.model, []).append(variant)
         for model, variants in by_model.items():
             settings = [variant.run.spec["model_settings"] for variant in variants]
-            for name in {name for each in settings for name in each}:
+            for name in {name for each in settings for name in each if not TRAINS.fullmatch(name)}:
                 values = tuple(sorted({_value(variant.run, name) for variant in variants}))
                 if len(values) > 1:
                     counts[model, name, values] = counts.get((model, name, values), 0) + 1
