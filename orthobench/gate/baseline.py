@@ -19,7 +19,8 @@ checks/baseline.toml, with comments:
 With `built_in = true` at its top the file also has a run of each built-in model and an exact run of each built-in task,
 with what their classes say (`Model.learns` and `Task.exact`). A `[[run]]` of the same name replaces one of these.
 
-checks/baseline.measured.json: values by seed, the speed of a step, and each update's reason and environment.
+checks/baseline.measured.json: values by seed, the settings that the baseline gave to each run, the speed of a step, and
+each update's reason and environment.
 """
 
 from __future__ import annotations
