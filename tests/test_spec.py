@@ -63,6 +63,12 @@ def test_whole_numbers_may_have_a_decimal_point_or_a_power_of_ten(model):
         assert settings(model=model, hidden_size=value) == expected
 
 
+def test_optional_whole_numbers_may_have_a_power_of_ten():
+    expected = settings(max_iterations="1000", embedding_size="20")
+    assert settings(max_iterations="1e3", embedding_size="2e1") == expected
+    assert (expected["max_iterations"], expected["embedding_size"]) == (1000, 20)
+
+
 def test_requested_setting_overrides_the_preset():
     assert settings(preset="quick")["sequence_length"] == 100
     assert settings(preset="quick", sequence_length="30")["sequence_length"] == 30

@@ -134,7 +134,7 @@ def _select(
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
     tested = [run for run in runs if not run.is_trial]
     if not tested:
-        raise UsageError(f"'{text}' selects {counted(len(runs), 'trial')} of searches alone, which have no tests")
+        raise UsageError(f"'{text}' selects only trials of searches ({len(runs)}), and trials have no tests")
     return SelectedRuns(text, tested, len(runs) - len(tested))
 
 
@@ -200,13 +200,13 @@ def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[s
     ends = ends_of_tests(store, final) if which == "end" else {}
     values = {}
     for run in final:
+        if run.is_trial:
+            raise UsageError(f"run {run.key} is a trial of a search, which has no tests: leave it out")
         if run.status == Status.DIVERGED:
             values[run.key] = run.main_metric.worst
             continue
         end = ends.get(run.id)
         value = {"end": end.value if end else None, "final": run.final_value, "best": run.best_value}[which]
-        if run.is_trial:
-            raise UsageError(f"run {run.key} is a trial of a search, which has no tests: leave it out")
         if value is None or math.isnan(value):
             shown = "no value" if value is None else "the value NaN"
             raise UsageError(

@@ -47,6 +47,8 @@ FIRST_STEPS = """First steps:
 
 LISTS = ("--columns", "--grid", "--model", "--models", "-m", "--task", "-t", "--where")
 """The options whose values are separated by commas."""
+NUMBERS = ("--grid", "--where")
+"""Those of them whose values are mostly numbers."""
 SPELLED = "orthobench.spelled"
 """The name of the error handler for characters that an encoding lacks."""
 SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
@@ -311,14 +313,18 @@ def _hint(context: Any, message: str) -> str:
                 return f"a setting is written -s {second}"
             if _takes(context, "--where"):
                 return f"a condition is written --where {second}"
+    suffix = Path(extra[0]).suffix if len(extra) == 1 and ":" not in extra[0] else ""
+    if suffix in (".db", ".sqlite") and _takes(context, "--db"):
+        return f"a database is written --db {extra[0]}"
+    if suffix and not suffix[1:].isdecimal() and _takes(context, "--out"):
+        return f"the file is written --out {extra[0]}"
     for place, option in enumerate(sys.argv):
         rest = list(takewhile(lambda word: word in extra, sys.argv[place + 2 :]))
-        if option in LISTS and rest:
+        is_number = all(re.match(r"[-+.]?\d", word) for word in rest)
+        if rest and option in LISTS and (is_number or option not in NUMBERS):
             return f"a list has no spaces: write {','.join([sys.argv[place + 1], *rest])}"
     if _takes(context, "--models"):
         return "models are written --models A,B"
-    if len(extra) == 1 and _takes(context, "--db") and Path(extra[0]).suffix in (".db", ".sqlite"):
-        return f"a database is written --db {extra[0]}"
     return f"the file is written --out {extra[0]}" if len(extra) == 1 and _takes(context, "--out") else ""
 
 

@@ -205,5 +205,5 @@ def _refuse_given(context: typer.Context, names: Collection[str], why: str) -> N
             continue
         flags = parameter.secondary_opts if value is False else parameter.opts
         is_argument = parameter.param_type_name == "argument"
-        shown = " ".join(map(repr, value or ())) if is_argument else max(flags, key=len)
+        shown = f"the selection {next(iter(value or ()))!r}" if is_argument else max(flags, key=len)
         raise UsageError(f"{shown} {why}")

@@ -11,6 +11,7 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.options import with_parameters
+from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
     from orthobench.settings.assignments import Conditions
@@ -31,10 +32,20 @@ LETTERS = {"task": ("-t",), "model": ("-m",)}
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters that the user gave to a command: values by column, and the texts of `--where`."""
+    """The filters that the user gave to a command: values by column, and the texts of `--where`.
+
+    Raises:
+        UsageError: a seed is not a number.
+    """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
     where: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the seeds, because a wrong one among several would go unnoticed."""
+        seeds = self.columns.get("seed")
+        if seeds is not None and not all(seed.strip().isdecimal() for seed in seeds.split(",")):
+            raise UsageError(f"--seed {seeds}: give a number, or several as 0,2")
 
     def texts(self) -> list[str]:
         """Return the filters as strings such as "task=adding"."""

@@ -237,7 +237,7 @@ def read_baseline(file: Path) -> Baseline:
         raise unknown(f"task of a table in baseline {file}, on which it has no run:", unused[0], tasks)
     measured = _read_measured(measured_file(file))
     for run in runs:
-        _refuse_values(file, run)
+        _refuse_values(file, _with_shared(shared, run))
     names = [run_name(run) for run in runs]
     content["run"] = [
         _with_measured(_with_shared(shared, run), measured.runs.get(name, _MeasuredRun()))

@@ -95,7 +95,7 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         return refused(Verdict.MISSING, UNRECORDED)
     update = "run `orthobench check --update --reason '...'`"
     if changes := _changed_settings(run):
-        return refused(Verdict.INCONCLUSIVE, f"measured with {'; '.join(changes)}: {update}")
+        return refused(Verdict.INCONCLUSIVE, f"measured with {', '.join(changes)}: {update}")
     if run.condition != condition:
         return refused(Verdict.INCONCLUSIVE, f"the task's settings or version differ from the baseline's: {update}")
     if run.exact:
@@ -116,9 +116,8 @@ def _changed_settings(run: CheckedRun) -> list[str]:
     then, now = run.measured_settings, run.own_settings
     if then is None:
         return []
-    absent = "its default"
-    sides = {name: [text(values.get(name, absent)) for values in (then, now)] for name in then | now}
-    return [f"{name}={was}, now {is_now}" for name, (was, is_now) in sides.items() if was != is_now]
+    sides = {name: [text(values.get(name, "default")) for values in (then, now)] for name in then | now}
+    return [f"{name}={was} (now {is_now})" for name, (was, is_now) in sides.items() if was != is_now]
 
 
 def _metrics(run: CheckedRun) -> str:

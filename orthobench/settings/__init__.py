@@ -39,8 +39,7 @@ class Settings(BaseModel):
     def _read_text(cls, value: Any, field: ValidationInfo) -> Any:
         if is_none(value):
             return None
-        kind = cls.model_fields[field.field_name or ""].annotation
-        return _written_out(value) if int in (kind, *get_args(kind)) else value
+        return _written_out(value) if _is_whole(cls.model_fields[field.field_name or ""].annotation) else value
 
     @field_validator("*", mode="after")
     @classmethod
@@ -135,6 +134,11 @@ class Settings(BaseModel):
             for name, field in cls.model_fields.items()
             if (need := _extra(field).get("needs")) and is_none(values.get(str(need)))
         }
+
+
+def _is_whole(kind: Any) -> bool:
+    """Return whether a field's type is that of whole numbers, also if it is annotated or may be None."""
+    return kind is int or any(map(_is_whole, get_args(kind)))
 
 
 def _written_out(value: Any) -> Any:

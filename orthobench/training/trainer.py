@@ -68,6 +68,8 @@ class Trainer:
         self.iterations_per_epoch = self.batches.per_epoch
         total = self.training.epochs * self.iterations_per_epoch
         self.total_iterations = min(total, self.training.max_iterations or total)
+        if self.total_iterations.bit_length() > 63:  # the database holds no more
+            raise UsageError(f"{self.total_iterations:.3g} iterations are too many: choose fewer epochs")
         self.evaluate_every = self.training.evaluate_every or self.iterations_per_epoch
         self.state = TrainingState(torch.zeros((), dtype=torch.float64, device=device))
         self.timer = PhaseTimer(events_of(device))
@@ -110,7 +112,7 @@ class Trainer:
     def evaluations(self) -> int:
         """The number of evaluations of the whole run, of which the first one is before the first iteration."""
         every, epoch = self.evaluate_every, self.iterations_per_epoch
-        before_the_end = [len(range(0, self.total_iterations, each)) for each in (every, epoch, math.lcm(every, epoch))]
+        before_the_end = [-(-self.total_iterations // each) for each in (every, epoch, math.lcm(every, epoch))]
         return before_the_end[0] + before_the_end[1] - before_the_end[2] + 1
 
     @property

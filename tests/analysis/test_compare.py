@@ -187,7 +187,7 @@ def test_trials_of_a_search_are_left_out(swept, tiny_options):
     assert contrast["statuses"] == [{"finished": 3}, {"finished": 3}]
     assert contrast["caution"] == "'model=rnn' leaves out 1 trial: a search has no tests"
     alone = swept("compare", "model=rnn,judged_by=validation_only", "model=lstm")
-    assert (alone.code, "selects 1 trial of searches alone, which have no tests" in alone.err) == (2, True)
+    assert (alone.code, "selects only trials of searches (1), and trials have no tests" in alone.err) == (2, True)
     (run,) = json.loads(swept("ls", "--json", "--where", "judged_by=validation_only").out)
     named = swept("compare", run["run"], "model=lstm")
     assert (named.code, "is a trial of a search, which has no tests" in named.err) == (2, True)

@@ -70,6 +70,9 @@ def test_run_and_sweep_print_their_records_as_json(quiet, orthobench, tiny_optio
         (["sweep", "adding", "--models", "rnn", "lstm", "gru"], "a list has no spaces: write rnn,lstm,gru"),
         (["sweep", "adding", "-m", "rnn", "--grid", "n=8", "16", "32"], "a list has no spaces: write n=8,16,32"),
         (["ls", "--where", "n=8", "16"], "a list has no spaces: write n=8,16"),
+        (["ls", "--task", "adding", "results.db"], "a database is written --db results.db"),
+        (["report", "--html", "-m", "lstm", "page.html"], "the file is written --out page.html"),
+        (["sweep", "adding", "--grid", "n=8,16", "scornn"], "models are written --models A,B"),
     ],
 )
 def test_misplaced_word_gets_a_hint(words, remedy, orthobench, tmp_path):

@@ -144,6 +144,7 @@ def test_damaged_file_of_values_is_reported(file, old, new, message):
         ("allowed_loss = 0.01", "allowed_loss = 0.01\nvalues = { 0 = 0.1 }", "values"),
         ("allowed_loss = 0.01", "measured_margin = 0.01", "measured_margin"),
         ("seeds = [5, 6, 7]", 'condition = "c"', "condition"),
+        ('preset = "quick"', "measured_settings = { epochs = 3 }", "measured_settings"),
         ("seeds = [5, 6, 7]", "speed = { ratio = 1.0 }", "ratio"),
     ],
 )

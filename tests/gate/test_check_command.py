@@ -160,8 +160,8 @@ def test_runs_of_other_code_do_not_count_unless_asked_for(measured, changed):
 @pytest.mark.parametrize(
     ("old", "new", "shown"),
     [
-        ("sequence_length = 10", "sequence_length = 11", "measured with sequence_length=10, now 11: run `orthobench"),
-        ("sequence_length = 10", "sequence_length = 10, learning_rate = 3e-3", "learning_rate=its default, now 0.003"),
+        ("sequence_length = 10", "sequence_length = 11", "measured with sequence_length=10 (now 11): run `orthobench"),
+        ("sequence_length = 10", "sequence_length = 10, learning_rate = 3e-3", "learning_rate=default (now 0.003)"),
     ],
 )
 def test_changed_baseline_is_undecided(measured, file, old, new, shown):

@@ -376,7 +376,7 @@ def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypat
     ("words", "message"),
     [
         (["--models", "rnn", "a", "b"], "--models is for a comparison that trains"),
-        (["--tune", "8", "model=rnn"], "'model=rnn' is for stored runs"),
+        (["--tune", "8", "model=rnn"], "the selection 'model=rnn' is for stored runs"),
         (["--tune", "8", "--status", "finished"], "--status is for stored runs"),
         (["--tune", "8", "--unpaired", "-t", "adding"], "--unpaired is for stored runs"),
         (["--tune", "8", "--value", "end", "-t", "adding"], "--value is for stored runs"),

@@ -191,6 +191,11 @@ def test_data_beyond_the_memory_are_refused(steps, tmp_path, tiny):
         carry_out(adding(tiny, sequence_length=str(steps)), tmp_path)
 
 
+def test_more_iterations_than_a_database_holds_are_refused(tmp_path, tiny):
+    with pytest.raises(UsageError, match=r"iterations are too many: choose fewer epochs$"):
+        carry_out(adding(tiny, epochs=str(2**62)), tmp_path)
+
+
 def test_probe_out_of_memory_is_tried_with_smaller_batches(tmp_path, tiny):
     greedy = with_classes(adding(tiny), model_class=hungry(5, 20))
     with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):

@@ -20,7 +20,7 @@ from orthobench.reporting.tables.paper_table import (
 )
 from orthobench.settings import SHORT_NAMES, merged_settings, text, unknown_setting
 
-DEFAULT = ("model", "parameters", "seeds", "end", "best")
+DEFAULT = ("model", "parameters", "seeds", "median", "best")
 """The columns of a table whose best values are bold, if the user chooses none."""
 FACTS: dict[str, Callable[[VariantData], Any]] = {
     "model": lambda variant: variant.label,
