@@ -18,6 +18,7 @@ from orthobench.system.strict_json import dump_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orthobench.analysis.statistics import Median
     from orthobench.analysis.variants import Variant
     from orthobench.display.console import Console
     from orthobench.metric import Metric
@@ -215,30 +216,30 @@ def _ranked(rows: Sequence[Variant], ends: Mapping[int, float]) -> list[dict[str
 
     metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
 
-    def values(variant: Variant) -> list[float]:
+    def scores(variant: Variant) -> list[float]:
         own = [ends[run.id] for run in variant.finished if run.id in ends]
         return [metric.worst if math.isnan(value) else value for value in own] + [metric.worst] * variant.diverged
 
-    def score(variant: Variant) -> float:
-        middle = median(values(variant))
+    def loss(middle: Median | None) -> float:
         return math.inf if middle is None else metric.sign * middle.value
 
-    ordered = sorted(rows, key=lambda variant: (not values(variant), score(variant)))
-    ended = [variant for variant in ordered if values(variant)]  # the first ones, because the others have no score
-    notes = [str(standing) for standing in standings_after_first([values(variant) for variant in ended])]
+    # Each median once, because its interval is a bootstrap.
+    rated = [(variant, own, median(own)) for variant in rows for own in [scores(variant)]]
+    rated.sort(key=lambda each: (each[2] is None, loss(each[2])))
+    ended = [own for _, own, _ in rated if own]  # the first ones, because the others have no score
+    notes = [str(standing) for standing in standings_after_first(ended)]
     if ended:
-        best = score(ended[0])
-        is_better = math.isfinite(best) and (baseline is None or _beats(metric, values(ended[0]), baseline))
+        is_better = math.isfinite(loss(rated[0][2])) and (baseline is None or _beats(metric, ended[0], baseline))
         notes.insert(0, ("best" if len(ended) > 1 else "") if is_better else NO_BETTER)
-    notes += [NO_RESULT] * (len(ordered) - len(ended))
+    notes += [NO_RESULT] * (len(rated) - len(ended))
     records = []
-    for variant, note in zip(ordered, notes, strict=True):
-        brief, middle = variant.brief(), median(values(variant))
+    for (variant, _, middle), note in zip(rated, notes, strict=True):
+        brief = variant.brief()
         del brief["final [95 %]"]
         shown = "diverged" if middle is not None and math.isinf(middle.value) else middle and str(middle)
         records.append({"model": brief["model"], END: shown, "metric": metric.name, COMPARISON: note} | brief)
     if baseline is not None:
-        place = sum(score(variant) < metric.sign * baseline for variant in ordered)
+        place = sum(loss(middle) < metric.sign * baseline for _, _, middle in rated)
         blank = dict.fromkeys(records[0], "")
         records.insert(place, blank | {"model": "baseline", END: baseline, "metric": metric.name})
     return records

@@ -236,12 +236,12 @@ def read_baseline(file: Path) -> Baseline:
     if unused := sorted(shared.keys() - tasks):
         raise unknown(f"task of a table in baseline {file}, on which it has no run:", unused[0], tasks)
     measured = _read_measured(measured_file(file))
-    for run in runs:
-        _refuse_values(file, _with_shared(shared, run))
-    names = [run_name(run) for run in runs]
+    joined = [_with_shared(shared, run) for run in runs]
+    for run in joined:
+        _refuse_values(file, run)
+    names = [run_name(run) for run in joined]
     content["run"] = [
-        _with_measured(_with_shared(shared, run), measured.runs.get(name, _MeasuredRun()))
-        for run, name in zip(runs, names, strict=True)
+        _with_measured(run, measured.runs.get(name, _MeasuredRun())) for run, name in zip(joined, names, strict=True)
     ]
     content["update"] = measured.updates
     try:

@@ -39,7 +39,9 @@ class Settings(BaseModel):
     def _read_text(cls, value: Any, field: ValidationInfo) -> Any:
         if is_none(value):
             return None
-        return _written_out(value) if _is_whole(cls.model_fields[field.field_name or ""].annotation) else value
+        written = _written_out(value)
+        # The type is asked last, because a plan validates thousands of values, and few have this notation.
+        return written if written is value or _is_whole(cls.model_fields[field.field_name or ""].annotation) else value
 
     @field_validator("*", mode="after")
     @classmethod
