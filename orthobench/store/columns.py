@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from sqlalchemy.types import NullType
 from orthobench.errors import DamagedError
 from orthobench.store.damage import UNEXPECTED
 from orthobench.store.reader import Reader
-from orthobench.store.tables import Series, StoredMetric, StoredTrace, open_block
+from orthobench.store.tables import Series, StoredMetric, StoredTrace, unpack_arrays
 
 ROWS_AT_ONCE = 50_000
 """Rows that are held as Python objects at a time."""
@@ -214,7 +213,7 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
         # Fewer rows at once, because each block unpacks to many numbers.
         for rows in session.connection().execute(query.where(*chosen)).partitions(ROWS_AT_ONCE // 100):
             for run, epoch, iteration, block in zip(*_columns(rows, TRACE_TYPES), strict=True):
-                for text, vector in _vectors(block).items():
+                for text, vector in unpack_arrays(block).items():
                     texts.append(text)
                     facts.append((run, epoch, iteration))
                     vectors.append(vector)
@@ -226,15 +225,6 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
     name = np.array([numbers[text] for text in texts], int)
     order = np.lexsort((iteration, name, run))
     return TraceColumns(names, run[order], name[order], epoch[order], iteration[order], values[order])
-
-
-def _vectors(block: bytes) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of a block by name, as `orthobench.store.tables.unpack` does."""
-    lengths, plain, steps = open_block(block)
-    others = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32)
-    numbers = np.concatenate((np.frombuffer(plain, "<u4"), others)).view(np.float32)
-    ends = accumulate(lengths.values(), initial=0)
-    return {name: numbers[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
 
 
 def _parts(run_ids: Sequence[int]) -> Iterator[list[int]]:

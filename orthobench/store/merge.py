@@ -227,9 +227,9 @@ def _copy_measured(
     runs: set[int],
 ) -> int:
     """Copy the measured rows of these source runs; return the number of copied rows."""
-    count = 0
-    for run in sorted(runs):
-        query = select(table).where(_run_column(table) == run)
+    count, column, in_order = 0, _run_column(table), sorted(runs)
+    for start in range(0, len(in_order), BATCH):
+        query = select(table).where(column.in_(in_order[start : start + BATCH])).order_by(column)
         for rows in source.execute(query).mappings().partitions(BATCH):
             target.execute(insert(table), [_translated(table, row, ids) for row in rows])
             count += len(rows)
@@ -261,7 +261,7 @@ def _add_missing(
 
 
 def _insert(table: Table, target: Connection, values: Mapping[str, Any]) -> Any:
-    return target.execute(insert(table).values(values)).inserted_primary_key[0]  # type: ignore[index]
+    return target.execute(insert(table), dict(values)).inserted_primary_key[0]  # type: ignore[index]
 
 
 def _id_column(table: Table) -> Column[Any] | None:

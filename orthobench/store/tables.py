@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     JSON,
@@ -33,8 +33,12 @@ from orthobench.store.result import Status, is_timed, times_of_phases, wall_seco
 from orthobench.system.location import Location
 from orthobench.system.strict_json import load_json
 
-WIDTH, HALF = 4, 1 << 31
-"""Bytes of a number, and half the number of values that they can have."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WIDTH = 4
+"""Bytes of a number."""
 NAMES = (
     b'"c":"n":"z":"1.c":"1.h":100,"trained":2,"lengths":,"by_length/prefix_accuracy":,"by_length/accuracy":,'
     b'"gradient_norm/c":,"gradient_norm_per_sample/c":,"gradient_norm/z":,"gradient_norm_per_sample/z":,"heat_map/,'
@@ -57,6 +61,8 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
     Raises:
         ValueError: they have too many numbers, or too long names.
     """
+    import numpy as np
+
     plain = {name: values for name, values in vectors.items() if name.startswith(PLAIN)}
     others = {name: values for name, values in vectors.items() if name not in plain}
     lines = [
@@ -66,8 +72,7 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
     if sum(map(len, vectors.values())) > MOST_NUMBERS or max(map(len, lines)) > LONGEST_HEAD:
         raise ValueError(f"the vectors of an evaluation have more than {MOST_NUMBERS} numbers, or too long names")
     numbers, other_numbers = (array("f", chain.from_iterable(part.values())).tobytes() for part in (plain, others))
-    start, bits = lines[0] + numbers, array("i", other_numbers)
-    steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
+    start, steps = lines[0] + numbers, np.diff(np.frombuffer(other_numbers, "<u4"), prepend=np.uint32(0))
     # The dictionary begins with the plain part, because the stream thereby has a checksum of it.
     content, stream = steps.tobytes(), zlib.compressobj(9, zdict=start + NAMES)
     parts = [start, stream.compress(lines[1])]
@@ -78,15 +83,27 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
 
 
 def unpack(block: bytes) -> dict[str, list[float]]:
+    """Return the vectors of a block by name, as lists.
+
+    Raises:
+        ValueError: the block is damaged.
+    """
+    return {name: values.tolist() for name, values in unpack_arrays(block).items()}
+
+
+def unpack_arrays(block: bytes) -> dict[str, NDArray[np.float32]]:
     """Return the vectors of a block by name.
 
     Raises:
         ValueError: the block is damaged.
     """
-    lengths, numbers, steps = open_block(block)
-    values = array("f", numbers + _running_sums(steps)).tolist()
-    ends = list(accumulate(lengths.values(), initial=0))
-    return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
+    import numpy as np
+
+    lengths, plain, steps = open_block(block)
+    others = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32)
+    numbers = np.concatenate((np.frombuffer(plain, "<u4"), others)).view(np.float32)
+    ends = accumulate(lengths.values(), initial=0)
+    return {name: numbers[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
 
 
 def open_block(block: bytes) -> tuple[dict[str, int], bytes, bytes]:
@@ -157,23 +174,6 @@ def _lengths(head: bytes, newline: bytes) -> dict[str, int]:
     if not newline or min(lengths.values(), default=0) < 0 or not 0 <= count <= MOST_NUMBERS:
         raise ValueError(f"it is said to have {count} numbers")
     return lengths
-
-
-def _running_sums(steps: bytes) -> bytes:
-    """Return the running sums of 32-bit numbers, modulo 2^32.
-
-    A few additions of large integers compute all sums at once: each half of the numbers is packed into one integer,
-    64 bits apart, so that no sum carries over into the next.
-    """
-    size = -(-len(steps) // (2 * WIDTH)) * 2 * WIDTH
-    low = int.from_bytes((b"\xff" * WIDTH + bytes(WIDTH)) * (size // (2 * WIDTH)), "little")
-    whole = int.from_bytes(steps, "little")
-    second = whole >> 8 * WIDTH & low
-    sums, shift = (whole & low) + second, 16 * WIDTH
-    while shift < 8 * size:
-        sums += sums << shift & (1 << 8 * size) - 1
-        shift *= 2
-    return (sums - second & low | (sums & low) << 8 * WIDTH).to_bytes(size, "little")[: len(steps)]
 
 
 def _only(name: str, *types: type) -> Callable[[Any], Any]:
