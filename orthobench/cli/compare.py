@@ -17,6 +17,7 @@ from orthobench.cli.options import (
     Json,
     MatchParameters,
     Quiet,
+    named_or_default,
     split_names,
     with_options,
 )
@@ -132,7 +133,6 @@ def command(
     """
     if protocol or tune:
         from orthobench.cli.compare_tuned import Asked, compare_tuned
-        from orthobench.store.sqlite import default_database
 
         filters_but_task = {name for name in context.params if name.startswith("filter_")} - {"filter_task"}
         _refuse_given(
@@ -150,7 +150,7 @@ def command(
             match_parameters,
             match_state,
         )
-        place = default_database(writes=True) if db == default_database(writes=False) else db
+        place = named_or_default(context, "db", db, writes=True)  # because --db was read as that of stored runs
         compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json)
         return
     _refuse_given(context, SEARCH, "is for a comparison that trains: add --tune 8, or leave it out")

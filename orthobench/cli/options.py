@@ -24,16 +24,16 @@ from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # t
 
 
 def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return _default(context, parameter, db, writes=False)
+    return named_or_default(context, str(parameter.name), db, writes=False)
 
 
 def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return _default(context, parameter, db, writes=True)
+    return named_or_default(context, str(parameter.name), db, writes=True)
 
 
-def _default(context: typer.Context, parameter: typer.CallbackParam, db: Location, writes: bool) -> Location:
-    """Return the value of --db, or the default database."""
-    source = context.get_parameter_source(str(parameter.name))
+def named_or_default(context: typer.Context, name: str, db: Location, writes: bool) -> Location:
+    """Return the value of this option, or the default database of a command that adds runs or not."""
+    source = context.get_parameter_source(name)
     # Only the default gives way, because a database that the user names is used even if it is protected.
     if source is None or source.name != "DEFAULT":
         return db

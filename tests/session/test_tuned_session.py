@@ -19,6 +19,8 @@ from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
 from orthobench.reporting.page.matrix import compute_matrix, picture
 from orthobench.store import Run, open_store
+from orthobench.store.sqlite import protect
+from orthobench.system.location import DATABASE_VARIABLE
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.training.events import EventSink
 
@@ -370,6 +372,13 @@ def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypat
         line.split()[-2:] for line in capsys.readouterr().out.splitlines() if line.split()[:1] in (["rnn"], ["lstm"])
     ]
     assert left == [["0", "0s"], ["0", "0s"]]
+    # A protected database is the default one of commands that read; this command uses it only if it is named.
+    protect(Path("results.db"))
+    monkeypatch.delenv(DATABASE_VARIABLE, raising=False)
+    for words, left in (([], "~"), (["--db", "results.db"], "0s")):
+        assert call_here(monkeypatch, [*command, *words, "--dry-run"]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["rnn"]]
+        assert [left in row for row in rows] == [True]
 
 
 @pytest.mark.parametrize(
