@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
@@ -57,10 +57,16 @@ class Metric:
         """The factor that makes lower values better: 1 if the goal is "min", else -1."""
         return 1.0 if self.goal == "min" else -1.0
 
-    @property
-    def perfect(self) -> float | None:
-        """The perfect value: 0 if the goal is "min", 1 for a fraction with the goal "max", and else unknown."""
-        return 0.0 if self.goal == "min" else 1.0 if self.is_fraction else None
+    def perfect(self, values: Iterable[float] = ()) -> float | None:
+        """Return the perfect value: 0 if the goal is "min", 1 for a fraction with the goal "max", and else unknown.
+
+        Args:
+            values: measured ones and the baseline. If one of them is negative, as a log-likelihood may be, 0 is not the
+                lowest value.
+        """
+        if self.goal == "min":
+            return 0.0 if min(values, default=0.0) >= 0 else None
+        return 1.0 if self.is_fraction else None
 
     @property
     def worst(self) -> float:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 from orthobench.analysis.inference import (
-    ENOUGH_PAIRS,
     Comparison,
     Standing,
     adjusted,
@@ -22,7 +21,7 @@ from orthobench.analysis.inference import (
 )
 from orthobench.analysis.pairing import Sides, by_key
 from orthobench.analysis.selection import find_runs
-from orthobench.analysis.statistics import CurveEnd, Median, curve_end, median
+from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import ComparedValue
@@ -87,6 +86,15 @@ class Contrast:
         return "worse" if is_higher == (self.first.runs[0].main_metric.goal == "min") else "better"
 
     @property
+    def difference(self) -> Summary | None:
+        """The difference of the means, the first minus the second; None without a test, or if a run diverged.
+
+        Without the runs that diverged, the means would say the opposite of the ranks.
+        """
+        diverged = any(counts.get("diverged") for counts in self.counts)
+        return None if self.result is None or diverged else self.result.difference
+
+    @property
     def verdict(self) -> str:
         """How the second selection stands next to the first, in words."""
         match self.standing:
@@ -102,8 +110,7 @@ class Contrast:
         """How many seeds would decide, if too few seeds leave it open."""
         if self.deciding is None:
             return ""
-        unpaired = ", not paired," if self.deciding >= ENOUGH_PAIRS and not self.paired else ""
-        return f"too few seeds for a test: {self.deciding} of each{unpaired} would do"
+        return f"too few seeds for a test: {self.deciding} of each would do"
 
 
 def _select(
@@ -162,7 +169,7 @@ def contrasts(
         selections: texts that `_select` reads.
         shared: conditions that restrict all selections.
         which: the value of each run to compare.
-        paired: whether to pair the values by seed; None pairs them if at least six seeds are common.
+        paired: whether to pair the values by seed; None pairs them if enough seeds are common (`Sides.pairs`).
 
     Raises:
         UsageError: there are fewer than two selections, one is empty, their metrics differ, a finished run has no
@@ -173,7 +180,8 @@ def contrasts(
     first, *others = [_select(store, text, shared, status_of, stored) for text in selections]
     runs = {run.key: run for side in (first, *others) for run in side.runs}
     values = values_of(store, list(runs.values()), which)
-    return with_standings([contrast(first, other, (values, values), paired) for other in others], paired)
+    compared = [contrast(first, other, (values, values), paired, len(others)) for other in others]
+    return with_standings(compared, paired)
 
 
 def with_standings(contrasts: Sequence[Contrast], pairing: bool | None) -> list[Contrast]:
@@ -237,11 +245,13 @@ def contrast(
     second: SelectedRuns,
     values: tuple[Mapping[str, float], Mapping[str, float]],
     pairing: bool | None,
+    comparisons: int = 1,
 ) -> Contrast:
     """Compare two selections by their runs' metric.
 
     Args:
         values: the values of each selection by run key, from `values_of`.
+        pairing, comparisons: as for `Sides.pairs`.
 
     Raises:
         UsageError: the two have different metrics, or their values cannot be paired.
@@ -252,8 +262,9 @@ def contrast(
         hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
         raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
     sides = Sides(_by_seed(first, values[0]), _by_seed(second, values[1]), (first.text, second.text))
-    pairs = sides.pairs(pairing)
-    result = compare_unpaired(*sides.samples) if pairs is None else compare_paired(*pairs)
+    pairs = sides.pairs(pairing, comparisons)
+    compared = sides.samples if pairs is None else pairs
+    result = compare_unpaired(*compared) if pairs is None else compare_paired(*compared)
     return Contrast(
         first,
         second,
@@ -261,7 +272,7 @@ def contrast(
         differences(*([_facts(run) for run in side.runs] for side in (first, second))),
         metrics.pop(),
         (_counts(first), _counts(second)),
-        (median(sides.samples[0]), median(sides.samples[1])),
+        (median(compared[0]), median(compared[1])),
         pairs is not None,
         result,
         "; ".join(_cautions(first, second)),

@@ -92,7 +92,7 @@ def compare_databases(
     Args:
         conditions: restrict the runs of both databases.
         which: the value of each run to compare.
-        paired: whether to pair the values by seed; None pairs them if at least six seeds are common.
+        paired: whether to pair the values by seed; None pairs them if enough seeds are common (`Sides.pairs`).
 
     Raises:
         UsageError: neither database has runs that meet the conditions, a finished run has no number, or the values
@@ -108,7 +108,7 @@ def compare_databases(
     common = [identity for identity, own in groups[0].items() if identity in groups[1] and not own[0].is_trial]
     pairs = [(groups[0][identity], groups[1][identity]) for identity in common]
     selections = ((SelectedRuns(first.name, left), SelectedRuns(second.name, right)) for left, right in pairs)
-    tested = with_standings([contrast(*both, values, paired) for both in selections], paired)
+    tested = with_standings([contrast(*both, values, paired, len(pairs)) for both in selections], paired)
     matches = [
         Match(labels[identity], _by_seed(left, right).common, _identical(left, right, values), each)
         for identity, (left, right), each in zip(common, pairs, tested, strict=True)

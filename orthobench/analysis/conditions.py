@@ -25,6 +25,7 @@ from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
 from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
 from orthobench.settings import merged_settings
+from orthobench.spec.index import index
 from orthobench.store import Run, Store
 from orthobench.store.columns import Integers, metric_columns, trace_columns
 
@@ -131,12 +132,18 @@ class VariantData(Variant):
         return [*values, *[worst] * self.diverged]
 
     @property
+    def perfect(self) -> float | None:
+        """The perfect value of the main metric (`Metric.perfect`)."""
+        baseline = self.run.baselines.get(self.run.metric)
+        return self.run.main_metric.perfect([*self.scores, *([] if baseline is None else [baseline])])
+
+    @property
     def solved_shares(self) -> list[float]:
         """The score of each of `scores`, from 0, the baseline, to 1; none without a baseline or a perfect value.
 
         Every table and picture that compares tasks shows these numbers.
         """
-        baseline, perfect = self.run.baselines.get(self.run.metric), self.run.main_metric.perfect
+        baseline, perfect = self.run.baselines.get(self.run.metric), self.perfect
         if baseline is None or perfect is None:
             return []
         return [score_of(value, baseline, perfect) for value in self.scores]
@@ -171,9 +178,8 @@ class VariantData(Variant):
     def solved_at(self) -> float | None:
         """The value that solves the task; None for a graded metric, or without a baseline or a perfect value."""
         baseline: float | None = self.run.baselines.get(self.run.metric)
-        metric = self.run.main_metric
-        perfect = metric.perfect
-        if metric.is_graded or baseline is None or perfect is None:
+        perfect = self.perfect
+        if self.run.main_metric.is_graded or baseline is None or perfect is None:
             return None
         return baseline + SOLVED * (perfect - baseline)
 
@@ -222,6 +228,12 @@ class Condition:
         """The name of the task, with its data set if that is not the one after which the task is named."""
         data = self.settings.get("dataset", self.task)
         return self.task_name if data == self.task else f"{self.task_name} ({data})"
+
+    @property
+    def perfect(self) -> float | None:
+        """The perfect value of the main metric, which is None if a variant's is."""
+        values = [score for variant in self.variants for score in variant.scores]
+        return self.metric.perfect([*values, *([] if self.baseline is None else [self.baseline])])
 
     @property
     def title(self) -> str:
@@ -294,8 +306,26 @@ def _condition(
 
 def _compare(run: Run) -> NearestExperiment | None:
     settings = merged_settings(run.spec)
-    candidates = [
-        NearestExperiment(experiment, experiment.differences(settings))
-        for experiment in experiments(run.task, run.model)
+    listed = [NearestExperiment(each, each.differences(settings)) for each in experiments(run.task, run.model)]
+    if not listed or all(candidate.differences for candidate in listed):
+        return min(listed, key=lambda candidate: len(candidate.differences), default=None)
+    # An experiment lists few settings, so a run that has them may still have ended earlier, or clip its gradient.
+    whole = [
+        NearestExperiment(candidate.experiment, _all_differences(candidate.experiment, settings))
+        for candidate in listed
+        if not candidate.differences
     ]
-    return min(candidates, key=lambda candidate: len(candidate.differences), default=None)
+    return min(whole, key=lambda candidate: len(candidate.differences))
+
+
+def _all_differences(experiment: Experiment, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which a run differs from the experiment's run: by name, its value and the paper's value.
+
+    Without a run, because the program lacks the model or task, no setting differs but those that the experiment lists.
+    """
+    spec = index()["specs"].get(experiment.identity)
+    if spec is None:
+        return experiment.differences(settings)
+    printed = merged_settings(spec)
+    names = sorted(settings.keys() | printed.keys())
+    return {name: (settings.get(name), printed.get(name)) for name in names if settings.get(name) != printed.get(name)}

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 TOO_FEW = 5
 """The number of values per sample below which a comparison is called weak."""
-ENOUGH_PAIRS = 6
-"""The fewest pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
 
 
 # ---------------------------------------------------------------------- with a margin
@@ -323,10 +321,10 @@ def standings(comparisons: Sequence[Comparison | None]) -> list[Standing]:
 def _standing(comparison: Comparison | None, p: float | None) -> Standing:
     if comparison is None or p is None:
         return Standing.FEW
+    if min(comparison.n) < FEWEST_SEEDS:  # even if the other sample has so many that a test separates them
+        return Standing.FEW
     if p <= LEVEL:
         return Standing.APART
-    if min(comparison.n) < FEWEST_SEEDS:
-        return Standing.FEW
     return Standing.CLEAR if comparison.is_clear else Standing.OVERLAPS
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
-from orthobench.analysis.inference import ENOUGH_PAIRS
+from orthobench.analysis.inference import deciding_seeds
 from orthobench.errors import UsageError, counted
 
 Key = TypeVar("Key", int, str)
@@ -46,10 +46,15 @@ class Sides(Generic[Key, Entry]):
         """All entries of each side, as independent samples."""
         return list(chain(*self.first.values())), list(chain(*self.second.values()))
 
-    def pairs(self, wanted: bool | None) -> tuple[list[Entry], list[Entry]] | None:
+    def pairs(self, wanted: bool | None, comparisons: int = 1) -> tuple[list[Entry], list[Entry]] | None:
         """Return the entries of the common keys in the same order; None if the sides are independent samples.
 
-        By default sides with six common keys or more are paired, because fewer pairs cannot be tested apart.
+        By default sides with six common keys or more are paired, and more if there are several comparisons, because
+        fewer pairs cannot be tested apart.
+
+        Args:
+            wanted: whether to pair them; None for the default.
+            comparisons: the number of comparisons that are tested together.
 
         Raises:
             UsageError: pairs are wanted, but a key has several entries, or fewer than two keys are common.
@@ -68,7 +73,8 @@ class Sides(Generic[Key, Entry]):
         keys = self.common
         if wanted and len(keys) < 2:
             raise UsageError(f"the sides have {counted(len(keys), 'common seed')}: pairs need two; leave `paired` out")
-        if not wanted and len(keys) < ENOUGH_PAIRS:
+        enough = deciding_seeds(comparisons, paired=True)
+        if not wanted and (enough is None or len(keys) < enough):
             return None
         return [self.first[key][0] for key in keys], [self.second[key][0] for key in keys]
 

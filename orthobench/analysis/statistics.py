@@ -379,12 +379,20 @@ def share_of_pairs(
 ) -> Share:
     """Return the mean score of all pairs of seeds, one from each model; 0 without pairs.
 
+    Only the seeds of pairs with a score count, because the others decide nothing.
+
     Args:
         score: returns 1 if the statement holds for a pair, 0 if it does not, 0.5 for a tie, and None for a pair that
             cannot be compared.
     """
-    scores = [value for seed in own for other in others if (value := score(seed, other)) is not None]
-    return Share(math.fsum(scores) / max(1, len(scores)), len(scores), "pair", min(len(own), len(others)))
+    scores = {
+        (i, j): value
+        for i, seed in enumerate(own)
+        for j, other in enumerate(others)
+        if (value := score(seed, other)) is not None
+    }
+    seeds = min(len({i for i, _ in scores}), len({j for _, j in scores}))
+    return Share(math.fsum(scores.values()) / max(1, len(scores)), len(scores), "pair", seeds)
 
 
 def lowest(shares: Sequence[Share]) -> Share:

@@ -48,7 +48,7 @@ def fits(variant: VariantData) -> bool | None:
         for curve in curves.values()
         if len(own := curve[(curve.index >= trained[0]) & (curve.index <= trained[1])])
     ]
-    return median(shares) >= HELD if shares else None
+    return median([*shares, *[0.0] * variant.diverged]) >= HELD if shares else None
 
 
 def length_curve(variant: VariantData, bin_size: int = 1) -> Curve | None:

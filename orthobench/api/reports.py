@@ -143,7 +143,8 @@ def compare(
             first one is the reference.
         value: the test value that represents a run: "end" is the median of the last tenth of its test values, "final"
             the last one, "best" the best one.
-        paired: whether to pair the runs by seed. By default they are paired if they have at least six seeds in common.
+        paired: whether to pair the runs by seed. By default they are paired if they have enough seeds in common for
+            a test: six, or more for several selections.
         where: conditions that restrict all selections.
         conditions: further conditions by name, such as `task="adding"`.
 

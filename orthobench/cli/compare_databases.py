@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 COLUMNS = (
     "where",
     "runs",
-    "seeds",
+    "common_seeds",
     "metric",
     "first",
     "second",
+    "first_n",
+    "second_n",
     "difference",
     "half_width",
     "p",
@@ -107,27 +109,28 @@ def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     for match in compared.matches:
         contrast, result = match.contrast, match.contrast.result
-        difference = result.difference if result else None
         first, second = (None if median is None else median.value for median in contrast.medians)
         rows.append(
             {
                 "where": "both",
                 "runs": match.label,
-                "seeds": len(match.seeds),
+                "common_seeds": len(match.seeds),
                 "metric": contrast.metric,
                 "first": first,
                 "second": second,
-                "difference": difference.mean if difference else None,
-                "half_width": difference.half_width if difference else None,
+                "first_n": result and result.n[0],
+                "second_n": result and result.n[1],
+                "difference": contrast.difference and contrast.difference.mean,
+                "half_width": contrast.difference and contrast.difference.half_width,
                 "p": contrast.p,
                 "verdict": contrast.verdict,
                 "identical": match.identical,
                 "changed": changes(contrast.settings | contrast.environment),
             }
         )
-    for name, side in zip(names, compared.alone, strict=True):
+    for name, count, side in zip(names, ("first_n", "second_n"), compared.alone, strict=True):
         rows += [
-            {"where": name, "runs": lone.label, "seeds": len(lone.seeds), "changed": changes(lone.settings)}
+            {"where": name, "runs": lone.label, count: len(lone.seeds), "changed": changes(lone.settings)}
             for lone in side
         ]
     return rows

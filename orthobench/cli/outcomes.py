@@ -68,15 +68,12 @@ def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> 
     result = contrast.result
     sizes = result.n if result else (None, None)
     before, now = (_median(side, n) for side, n in zip(contrast.medians, sizes, strict=True))
-    # Without the runs that diverged, the means would say the opposite of the ranks.
-    diverged = any(counts.get("diverged") for counts in contrast.counts)
-    difference = result.difference if result and not diverged else None
     cells = {
         "runs of": label or contrast.second.text,
         "metric": contrast.metric,
         f"{names[0]}, median": before,
         f"{names[1]}, median": now,
-        "mean difference (95 %)": "" if difference is None else str(difference),
+        "mean difference (95 %)": "" if contrast.difference is None else str(contrast.difference),
         "p": "" if contrast.p is None else f"{contrast.p:.2g}",
         VERDICT: contrast.verdict,
         WHY: contrast.reason,
@@ -208,10 +205,11 @@ def contrast_record(contrast: Contrast, value: str) -> dict[str, Any]:
         "deciding_seeds": contrast.deciding,
     }
     if result:
+        difference = contrast.difference
         record["result"] = {
             "n": result.n,
-            "difference": result.difference.mean if result.difference else None,
-            "half_width": result.difference.half_width if result.difference else None,
+            "difference": difference and difference.mean,
+            "half_width": difference and difference.half_width,
             "test": result.test,
             "p": result.p,
             "p_holm": contrast.p,

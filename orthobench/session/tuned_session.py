@@ -134,9 +134,10 @@ class TunedColumn:
     def contrasts(self) -> list[Contrast]:
         """Compare the first model with each other one; models without results are left out."""
         compared = [model for model in self.models if model.values]
+        others = compared[1:]
         contrasts = [
-            contrast(compared[0].selection, other.selection, (compared[0].values, other.values), None)
-            for other in compared[1:]
+            contrast(compared[0].selection, other.selection, (compared[0].values, other.values), None, len(others))
+            for other in others
         ]
         return with_standings(contrasts, None)
 

@@ -158,6 +158,22 @@ def test_six_common_seeds_are_paired_by_default(swept, tiny_options):
     assert (contrast["paired"], contrast["result"]["smallest_p"]) == (False, pytest.approx(2 / 924))
 
 
+def test_medians_are_those_of_the_pairs_that_are_compared(swept, tmp_path, tiny_options):
+    """Two seeds that the LSTM lacks are far off."""
+    swept("sweep", "adding", "--models", "rnn,lstm", "--seeds", "6", *tiny_options)
+    swept("sweep", "adding", "--models", "rnn", "--seeds", "8", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs():
+            value = 6.5 if run.seed > 5 else run.seed / 100
+            store.rewind(run.id, -1, "t")
+            store.log(run.id, [MetricRow("test", "mse", 1, 20, value)], [], {"final_value": value})
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert (contrast["result"]["n"], contrast["statuses"][0]) == ([6, 6], {"finished": 8})
+    (first, second) = contrast["medians"]
+    assert first == second
+    assert first["value"] == pytest.approx(0.025)
+
+
 def test_diverged_run_is_counted_and_ranks_worst(swept, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         best = min(store.runs(model="rnn"), key=lambda run: run.final_value)

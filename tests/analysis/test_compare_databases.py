@@ -15,8 +15,8 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, open_store
 
-BEFORE = [0.30, 0.31, 0.29, 0.33, 0.35, 0.28]
-AFTER = [0.20, 0.21, 0.19, 0.22, 0.24, 0.17]
+BEFORE = [0.30, 0.31, 0.29, 0.33, 0.35, 0.28, 0.32]
+AFTER = [0.20, 0.21, 0.19, 0.22, 0.24, 0.17, 0.25]
 
 
 def add(file, model, values, *, first_seed=0, commit="abc", version=None, **settings):
@@ -44,7 +44,7 @@ def both(tmp_path_factory):
     add(after, "rnn", [0.5, 0.6], version="2")
     add(before, "scornn", [0.1], hidden_size=170)
     add(after, "scornn", [0.1], hidden_size=190)
-    add(after, "lstm", [0.2], first_seed=6, commit="def")
+    add(after, "lstm", [0.2], first_seed=7, commit="def")
     return folder
 
 
@@ -60,7 +60,7 @@ def test_trials_of_a_search_are_not_compared(databases, orthobench):
         add(file, "gru", [None], judged_by="validation_only", validation_size=10)
     done = orthobench("compare", *databases, "--json")
     assert done.code == 0, done.err
-    assert [len(match["runs"][0]) for match in json.loads(done.out)["both"]] == [6, 2]  # those of LSTM and RNN alone
+    assert [len(match["runs"][0]) for match in json.loads(done.out)["both"]] == [7, 2]  # those of LSTM and RNN alone
 
 
 def test_databases_may_lie_in_the_home_folder(databases, orthobench, tmp_path, monkeypatch):
@@ -77,11 +77,11 @@ def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench
     record = json.loads(done.out)
     (lstm, rnn) = record["both"]
     assert lstm["runs_of"] == "adding lstm"
-    assert lstm["seeds"] == list(range(6))
+    assert lstm["seeds"] == list(range(7))
     assert lstm["identical"] == 0
     assert lstm["environment"]["commit"] == [["abc"], ["def"]]
     assert lstm["paired"]
-    assert lstm["result"]["difference"] == pytest.approx(sum(BEFORE) / 6 - sum(AFTER) / 6)
+    assert lstm["result"]["difference"] == pytest.approx(sum(BEFORE) / 7 - sum(AFTER) / 7)
     assert lstm["result"]["p"] == pytest.approx(wilcoxon(BEFORE, AFTER, method="exact").pvalue)
     assert (rnn["runs_of"], rnn["settings"]) == ("adding rnn", {"model_version": [["1"], ["2"]]})
 
@@ -92,7 +92,7 @@ def test_runs_of_one_database_alone_are_listed_with_settings(databases, orthoben
     assert scornn["runs_of"].startswith("adding scornn")
     assert scornn["settings"]["hidden_size"] == [[170], [190]]
     lstm, other = record["only_second"]
-    assert (lstm["runs_of"], lstm["seeds"], lstm["settings"]) == ("adding lstm", [6], {})
+    assert (lstm["runs_of"], lstm["seeds"], lstm["settings"]) == ("adding lstm", [7], {})
     assert other["settings"]["hidden_size"] == [[190], [170]]
 
 
@@ -115,12 +115,31 @@ def test_csv_and_text_agree(databases, orthobench):
         ("after.db", "lstm"),
         ("after.db", "scornn"),
     ]
-    assert float(rows[0]["difference"]) == pytest.approx(0.105)
+    assert float(rows[0]["difference"]) == pytest.approx(0.1)
+    counts = [(row["common_seeds"], row["first_n"], row["second_n"]) for row in rows]
+    assert counts == [("7", "7", "7"), ("2", "2", "2"), ("", "1", ""), ("", "", "1"), ("", "", "1")]
     assert "commit abc -> def" in rows[0]["changed"]
     text = orthobench("compare", *databases).out
-    assert "6 common seeds" in text
+    assert "7 common seeds" in text
     assert "only in before.db:" in text
     assert "only in after.db:" in text
+
+
+def test_csv_has_no_difference_that_leaves_out_diverged_runs(tmp_path, orthobench):
+    """No seed is in both databases."""
+    add(tmp_path / "a.db", "lstm", [0.1, 0.2, 0.3])
+    add(tmp_path / "b.db", "lstm", [0.05, 0.06, 0.07], first_seed=3)
+    with open_store(str(tmp_path / "b.db")) as store:
+        worst = store.runs()[-1]
+        store.update(worst.id, {"status": Status.DIVERGED, "final_value": None, "best_value": None})
+    done = orthobench("compare", "a.db", "b.db", "--csv")
+    assert done.code == 0, done.err
+    row, *lone = csv.DictReader(io.StringIO(done.out))
+    assert [(each["first_n"], each["second_n"]) for each in lone] == [("3", ""), ("", "3")]
+    assert (row["difference"], row["half_width"]) == ("", "")
+    assert (row["common_seeds"], row["first_n"], row["second_n"]) == ("0", "3", "3")
+    (match,) = json.loads(orthobench("compare", "a.db", "b.db", "--json").out)["both"]
+    assert match["result"]["difference"] is None
 
 
 def test_filters_restrict_both_databases(databases, orthobench):

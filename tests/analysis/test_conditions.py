@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import delete
 from support.databases import RunDatabase, experiment
+from support.records import run_record
 
 from orthobench.analysis.conditions import collect
+from orthobench.metric import run_columns
 from orthobench.papers import Printed
-from orthobench.store import TraceRow, open_store
+from orthobench.plugins import Catalog
+from orthobench.spec.resolve import resolve
+from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store.tables import StoredMetric, StoredTrace
 
 GRADIENTS = "gradient_norm/h"
@@ -66,3 +70,24 @@ def test_known_measurements_of_some_runs_are_those_of_the_database(database, run
 def test_variant_with_an_unknown_run_is_read(database, runs):
     known = collect(database.store, [runs[0], runs[3]])
     assert logged(collect(database.store, runs, known)) == logged(collect(database.store, runs))
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({}, {}),
+        ({"max_iterations": 100}, {"max_iterations": (100, None)}),
+        ({"clip_norm": 1.0}, {"clip_norm": (1.0, None)}),
+        ({"epochs": 3}, {"epochs": (3, 70)}),
+    ],
+)
+def test_run_has_the_settings_of_an_experiment_only_if_it_has_all_of_them(database, changes, differences):
+    """The paper's table lists neither a number of iterations nor a clipping."""
+    config = resolve(Catalog(), "mnist", "scornn", {"permuted": False, **changes}, seed=0)
+    record = run_record(config.spec, baselines={"accuracy": 0.1}, **run_columns(config.task_class.metrics))
+    run = database.store.start(record, {"packages": {"torch": "2"}})
+    progress = {"status": Status.FINISHED, "final_value": 0.4, "best_value": 0.4}
+    database.store.log(run.id, [MetricRow("test", "accuracy", 1, 10, 0.4)], [], progress)
+    ((variant,),) = (condition.variants for condition in collect(database.store))
+    assert variant.comparison.differences == differences
+    assert (variant.printed.value if variant.printed else None) == (None if differences else 0.973)

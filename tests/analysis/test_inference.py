@@ -142,6 +142,7 @@ def test_no_number_of_seeds_decides_more_comparisons_than_the_draws_allow():
         ([1.0, 2.0], [4.0, 5.0], "few seeds"),
         ([1.0], [4.0, 5.0, 6.0], "few seeds"),
         ([1.0, 5.0], [4.0, 6.0], "few seeds"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [9.0, 10.0], "few seeds"),  # although p = 2 / 45
     ],
 )
 def test_states_of_a_ranking(first, second, expected):

@@ -24,6 +24,15 @@ def test_six_common_seeds_are_paired_by_default(count, is_paired):
     assert single(same, same).pairs(False) is None
 
 
+@pytest.mark.parametrize(("comparisons", "enough"), [(1, 6), (2, 7), (3, 7), (4, 8)])
+def test_sides_are_paired_only_where_that_many_pairs_can_be_tested_apart(comparisons, enough):
+    """All signs alike have the p-value 2 / 2**n, which Holm's adjustment multiplies by the number of comparisons."""
+    assert comparisons * 2 / 2 ** (enough - 1) > 0.05 >= comparisons * 2 / 2**enough
+    for count in (enough - 1, enough):
+        same = dict.fromkeys(range(count), 1.0)
+        assert (single(same, same).pairs(None, comparisons) is not None) == (count == enough)
+
+
 def test_seed_with_several_runs_cannot_be_paired():
     runs = [(seed, 1.0) for seed in range(6)] + [(0, 2.0)]
     grouped = {seed: [value for _, value in own] for seed, own in by_key(runs, lambda run: run[0]).items()}

@@ -43,7 +43,8 @@ def test_reading_the_database_does_not_load_torch(after, tmp_path, tiny_options)
         code += f"print(sorted(set(sys.modules) & {HEAVY - {'sqlalchemy', 'pydantic'}}))\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.count("adding") >= 2
-    assert done.stdout.splitlines().count("[]") == 2
+    loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert loaded == ["[]", "['numpy']"]  # numpy unpacks the vectors of a run
 
 
 @pytest.mark.parametrize(

@@ -486,6 +486,21 @@ def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock
     assert (cell.measured.value if known else cell.reason) == (1.0 if known else UNTIMED)
 
 
+def test_seconds_are_those_of_whole_runs_on_one_machine(database):
+    """The LSTM's three finished runs took 1,000 s; an interrupted one and one elsewhere took other times."""
+    lstm, gru = experiment("lstm", "last", []), experiment("gru", "last", [])
+    for seed in range(3):
+        database.run(lstm, seed, test=FALLS, seconds=1000.0)
+        database.run(gru, seed, test=FALLS, seconds=600.0)
+    database.run(lstm, 3, test=FALLS, seconds=10.0, status=Status.INTERRUPTED)
+    database.run(lstm, 4, test=FALLS, seconds=9.0, cpu="another CPU")
+    (condition,) = collect(database.store)
+    words, figure = condition_figures(condition, Styles([condition]))["seconds"]
+    shown = {trace["meta"]["label"]: set(map(float, trace["x"])) for trace in figure.data if trace["x"] is not None}
+    assert shown == {"lstm": {1000.0}, "gru": {600.0}}
+    assert "several" not in words
+
+
 def test_runs_on_fewer_sequences_are_drawn_thin_and_grey_with_the_reason(database):
     """Of the same number of iterations: a run that stops earlier, or has another rate, is another experiment."""
     printed = [Printed(metric="mse", outcome="falls")]

@@ -285,6 +285,18 @@ def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):
     assert (cells["lstm"].fits, cells["lstm"].loses) == (False, False)
 
 
+def test_model_whose_median_seed_diverged_does_not_fit(database):
+    """The one seed that ends holds every length."""
+    for seed, status in enumerate((Status.FINISHED, Status.DIVERGED, Status.DIVERGED)):
+        run = database.run(experiment("rnn", "last", []), seed, test=[BASELINE * 0.8] * 4, status=status)
+        if status == Status.FINISHED:
+            vectors = {"lengths": [5.0, 10.0], "trained": [5.0, 10.0], "accuracy": [1.0, 1.0]}
+            rows = [TraceRow(f"by_length/{name}", 3, 40, values) for name, values in vectors.items()]
+            database.store.log(run.id, [], rows, {})
+    ((cell,),) = (row.cells for row in matrix_of(database).rows)
+    assert (cell.fits, cell.loses) == (False, False)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_picture_shows_every_cell(database, dark):
     database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 4] * 4)
@@ -310,6 +322,19 @@ def test_perfect_baseline_leaves_nothing_to_solve(database):
         database.run(experiment(model, "last", []), 0, test=[end] * 4)
     assert {row.model: row.cells[0].score for row in matrix_of(database).rows} == {"rnn": 1.0, "lstm": 0.0}
     assert [score_of(value, 1.0, 1.0) for value in (1.0, 0.5, float("nan"))] == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("baseline", [-1.05, 1.05])
+def test_loss_that_may_be_negative_has_no_perfect_value(database, baseline):
+    """A log-likelihood of -3 is better than one of 0, and no value is known to be the best."""
+    database.baseline = baseline
+    for model, end in (("rnn", -3.0), ("gru", -1.0), ("lstm", -0.2)):
+        for seed in range(3):
+            database.run(experiment(model, "last", []), seed, test=[end] * 4)
+    (condition,) = collect(database.store)
+    assert condition.perfect is None
+    assert [(each.solved, each.solved_shares) for each in condition.variants] == [(None, [])] * 3
+    assert matrix_of(database).rows == []
 
 
 def test_linear_cell_says_that_it_cannot_solve_the_task(database):

@@ -159,7 +159,7 @@ def test_one_wrong_answer_spoils_a_string(language):
     task = make(language=language, test_shortest=4, test_longest=8)
     targets = task.test.batch(torch.arange(10)).targets
     outputs = torch.nn.functional.one_hot(targets.clamp(min=0), task.signature.output_size).double() * 50
-    assert scores_of(task, outputs, targets)["sequence_accuracy"] == ContextFree.main_metric().perfect == 1
+    assert scores_of(task, outputs, targets)["sequence_accuracy"] == ContextFree.main_metric().perfect() == 1
     step = int((targets[:, 3] != IGNORED).nonzero()[1])
     outputs[step, 3] = outputs[step, 3].roll(1)
     count = int((targets != IGNORED).sum())

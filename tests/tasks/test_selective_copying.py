@@ -61,7 +61,7 @@ def test_a_constant_scores_the_baseline_and_the_answers_score_one():
     assert task.loss(guess, batch.targets).item() == pytest.approx(math.log(4))
     right = 100 * torch.nn.functional.one_hot(batch.targets, 6).double()
     total, weight = task.measure(right, batch.targets)["accuracy"]
-    assert float(total) / weight == SelectiveCopying.main_metric().perfect == 1
+    assert float(total) / weight == SelectiveCopying.main_metric().perfect() == 1
 
 
 def test_longer_tests_copy_as_many_tokens():

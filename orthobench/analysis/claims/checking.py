@@ -144,9 +144,11 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     else:
         verdicts = [claim.judge(variant) for variant in own]
     share = lowest([share for share, _ in verdicts])
-    if not share.seeds:
-        return ClaimResult(claim, None, f"needs runs with {claim.named or 'tests'}", evidence)
     reason = _metric_words(claim.named, own[0]) + _reason(own, verdicts)
+    if not share.seeds:
+        measured = all(variant.series("test", claim.named or variant.run.metric) for variant in (*own, *rivals))
+        lack = reason if share.unit == "pair" and measured else f"needs runs with {claim.named or 'tests'}"
+        return ClaimResult(claim, None, lack, evidence)
     return ClaimResult(claim, share, reason, evidence, own=own, rivals=rivals)
 
 

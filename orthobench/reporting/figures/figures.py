@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
+from orthobench.analysis.variants import of_one_machine
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
@@ -421,7 +422,7 @@ def seeds_caption(condition: Condition) -> str:
 
 def _several_machines(condition: Condition) -> str:
     """Say that the runs were timed on several machines; "" for one."""
-    timed = [run for variant in condition.variants for run in variant.runs if run.phases.get("train")]
+    timed = [run for variant in condition.variants for run in of_one_machine(variant.finished)]
     machines = [name for name in dict.fromkeys(run.environment.machine for run in timed) if name != "None"]
     return (
         f" The runs were trained on {', '.join(machines[:-1])} and {machines[-1]}: times compare on one machine only."
@@ -447,7 +448,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         elif cost == STATE:
             price = float(sizes.get(variant.run.variant, 0))
         else:
-            spent = [run.phases["train"] for run in variant.runs if run.phases.get("train")]
+            spent = [run.phases["train"] for run in of_one_machine(variant.finished) if run.phases.get("train")]
             price = sum(spent) / len(spent) if spent else 0.0
         if price > 0 and variant.scores:
             prices.append(price)

@@ -321,7 +321,7 @@ def families_of_models() -> dict[str, str]:
 
 def _members(condition: Condition) -> list[VariantData]:
     """Return the variants of a condition that have a value from 0 to 1."""
-    if condition.baseline is None or condition.metric.perfect is None:
+    if condition.baseline is None or condition.perfect is None:
         return []
     runs = [run for variant in condition.variants for run in variant.runs]
     scored = [variant for variant in condition.variants if variant.median]
@@ -405,7 +405,7 @@ def _is_comparison(condition: Condition) -> bool:
 
 def _scores(condition: Condition, variant: VariantData) -> list[float]:
     """Return the score of each seed: 0 at the baseline, 1 at a perfect value, and minus infinity if it diverged."""
-    baseline, perfect = condition.baseline, condition.metric.perfect
+    baseline, perfect = condition.baseline, condition.perfect
     assert baseline is not None
     assert perfect is not None
     if baseline == perfect:  # nothing can be gained, so the loss counts

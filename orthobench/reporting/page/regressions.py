@@ -45,7 +45,7 @@ class CheckedNumber:
 
     @property
     def limit(self) -> float | None:
-        """The worst mean that passes."""
+        """The baseline with the allowed loss: the worst mean that could pass, if all seeds agreed."""
         allowed, direction = self.finding["allowed"], self.finding.get("direction")
         if self.baseline is None or allowed is None or direction is None:
             return None

@@ -39,12 +39,11 @@ def scores_at(variant: VariantData) -> dict[int, list[float]]:
 def _scores(variant: VariantData, name: str) -> list[float]:
     metric, baseline = variant.run.declared(name), variant.run.baselines.get(name)
     assert metric is not None
-    if baseline is None or metric.perfect is None:
-        return []
     ends = [float(series.iloc[-1]) for series in variant.series_of_runs("test", name).values()]
-    if not ends:
+    perfect = None if baseline is None else metric.perfect([baseline, *ends])
+    if baseline is None or perfect is None or not ends:
         return []
-    return [*(score_of(end, baseline, metric.perfect) for end in ends), *[0.0] * variant.diverged]
+    return [*(score_of(end, baseline, perfect) for end in ends), *[0.0] * variant.diverged]
 
 
 def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
