@@ -59,7 +59,8 @@ def publish(
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
         with opened_unchanged(location) as store:
-            scope = Scope(read_conditions(where, **conditions), status_of=status_in(store, location))
+            status_of = status_in(store, location)
+            scope = Scope(read_conditions(where, **conditions), for_others=True, status_of=status_of)
             pages.append(SitePage(name, *build_page(store, scope, keys)))
     return write_site(Path(folder), pages)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Table, insert
 
 from orthobench.errors import UsageError, needs_extra, one_line
-from orthobench.settings import CHECKSUM, run_names
+from orthobench.settings import CHECKSUM, run_names, without_paths
 from orthobench.store import Run, Status, Store
 from orthobench.store.damage import UNEXPECTED, faults_in
-from orthobench.store.tables import Base
+from orthobench.store.tables import Base, Environment
 from orthobench.system.strict_json import load_json
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
     ids = list(keys)
     facts: dict[str, dict[str, Any]] = {}
 
-    def digest_of(own: Mapping[str, Any]) -> str:
-        shown = _without_folders(own)
+    def digest_of(environment: Environment) -> str:
+        shown = environment.facts_for_others
         facts.setdefault(digest := _facts_digest(shown), shown)
         return digest
 
@@ -118,7 +118,7 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
         {
             "run": keys[row.run_id],
             "iteration": row.iteration,
-            "environment": digest_of(row.environment.facts),
+            "environment": digest_of(row.environment),
             "backend": row.backend,
             "started_at": row.started_at,
         }
@@ -128,9 +128,9 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
         {
             **{name: getattr(run, name) for name in RUN_COLUMNS},
             **{name: run.spec[name] for name in ("task_version", "model_version")},
-            "spec": _without_paths(run.spec),
+            "spec": without_paths(run.spec),
             "message": run.message and " ".join(run.message.split()),
-            "environment": digest_of(run.environment.facts),
+            "environment": digest_of(run.environment),
             "tags": run.tags,
         }
         for run in runs
@@ -166,30 +166,6 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
         "metrics": metrics,
         "traces": traces,
         "runs": records,
-    }
-
-
-def _without_folders(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of an environment with the names of plugin files in place of their paths."""
-    if "plugins" not in facts:
-        return dict(facts)
-    plugins = [
-        {**plugin, "path": PurePath(plugin["path"]).name} if plugin.get("path") else dict(plugin)
-        for plugin in facts["plugins"]
-    ]
-    return {**facts, "plugins": plugins}
-
-
-def _without_paths(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec with the names of files in place of their paths, which are not part of the key."""
-    return {
-        group: {
-            name: PurePath(str(value)).name if values.get(name + CHECKSUM) is not None else value
-            for name, value in values.items()
-        }
-        if isinstance(values, Mapping)
-        else values
-        for group, values in spec.items()
     }
 
 

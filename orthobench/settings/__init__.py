@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
@@ -229,6 +229,19 @@ def whole_path(path: str) -> str:
 def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that identify a run, with the checksum of a file or folder instead of its path."""
     return {name: value for name, value in settings.items() if settings.get(name + CHECKSUM) is None}
+
+
+def without_paths(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec with the names of files in place of their paths, which are not part of the key."""
+    return {
+        group: {
+            name: PurePath(str(value)).name if values.get(name + CHECKSUM) is not None else value
+            for name, value in values.items()
+        }
+        if isinstance(values, Mapping)
+        else values
+        for group, values in spec.items()
+    }
 
 
 def run_names(spec: Mapping[str, Any]) -> dict[str, str]:

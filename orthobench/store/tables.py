@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -320,6 +321,15 @@ class Environment(Base):
     def machine(self) -> str:
         """The name of the accelerator, or of the processor of a run without one."""
         return str(self.facts.get("accelerator") or self.facts.get("cpu"))
+
+    @property
+    def facts_for_others(self) -> dict[str, Any]:
+        """The facts with the names of plugin files in place of their paths."""
+        plugins = [
+            {**plugin, "path": PurePath(plugin["path"]).name} if plugin.get("path") else dict(plugin)
+            for plugin in self.facts.get("plugins", ())
+        ]
+        return {**self.facts, "plugins": plugins} if plugins else dict(self.facts)
 
     @property
     def flat_facts(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from orthobench.errors import UsageError
 from orthobench.papers import Experiment
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.pages import ArtifactView, PaperView
+from orthobench.settings import without_paths
 from orthobench.settings.assignments import Conditions, meets
 from orthobench.store import Run, Store
 
@@ -35,6 +36,7 @@ class Scope:
         figure: the number of one figure of the paper.
         labels: names of models in place of their titles, by their stored names.
         awaits_runs: whether a label may be of a model that has no run yet, as on a served page.
+        for_others: whether the page is for others, and shows no path of this machine.
         all_versions: whether to show the runs of earlier versions of the user's own code, too (`newest_versions`).
         status_of: returns the status of a run, in case the stored one is out of date.
     """
@@ -45,6 +47,7 @@ class Scope:
     figure: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     awaits_runs: bool = False
+    for_others: bool = False
     all_versions: bool = False
     status_of: Callable[[Run], str] = stored_status
 
@@ -61,6 +64,9 @@ class Scope:
             UsageError: no run meets the conditions.
         """
         runs = select_runs(kept.runs(store, self.status_of), self.conditions)
+        if self.for_others:
+            for run in runs:
+                run.spec, run.environment.facts = without_paths(run.spec), run.environment.facts_for_others
         return (runs, {}) if self.all_versions else newest_versions(runs)
 
     def restrict(self, views: Sequence[PaperView]) -> list[PaperView]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.pages import add_run
 
@@ -49,12 +52,22 @@ def test_site_has_a_page_for_each_database_and_an_index(databases, orthobench, t
 
 
 def test_no_path_of_this_machine_is_published(databases, orthobench, tmp_path):
+    """A run may have own data and an own cell, whose files a spec and an environment name."""
     absolute = [str(tmp_path / name) for name in databases]
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(40, 6, 2)), y=rng.integers(0, 2, 40))
+    (tmp_path / "cell.py").write_text("import torch\n\n\nclass Mine(torch.nn.GRU):\n    pass\n")
+    words = ["-s", "epochs=1", "-s", "hidden_size=4", "-q", "--db", absolute[0]]
+    done = orthobench("run", f"array:{tmp_path}/data.npz", f"{tmp_path}/cell.py:Mine", *words)
+    assert done.code == 0, done.err
     assert orthobench("publish", str(tmp_path / "site"), *absolute).code == 0
     for file in (tmp_path / "site").iterdir():
         text = file.read_text("utf-8")
-        assert str(tmp_path) not in text
-        assert str(Path.home()) + "/" not in text
+        packed = re.findall(r'<script type="text/plain" id="data-[\w-]+">([^<]*)</script>', text)
+        for shown in (text.encode(), *(gzip.decompress(base64.b64decode(each)) for each in packed)):
+            assert str(tmp_path).encode() not in shown
+            assert f"{Path.home()}/".encode() not in shown
+    assert "classification:data.npz" in (tmp_path / "site" / "first.html").read_text("utf-8")
 
 
 def test_publishing_again_updates_the_site(databases, orthobench, tmp_path):
