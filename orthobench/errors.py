@@ -37,8 +37,13 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message that has text; "" without any."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    """Return the first line of an error's message that has text; "" without any.
+
+    Characters that a database refuses are written out: halves of pairs, as file names that are not UTF-8 have them, and
+    the zero byte.
+    """
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return line.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 class OrthobenchError(Exception):

@@ -19,6 +19,7 @@ from orthobench.analysis.inference import (
     deciding_seeds,
     standings,
 )
+from orthobench.analysis.own_code import newest_versions
 from orthobench.analysis.pairing import Sides, by_key
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
@@ -37,11 +38,14 @@ class SelectedRuns:
     Attributes:
         trials: the number of trials of searches that the text selects too. They are left out, because they are judged
             by validation data alone and have no tests.
+        earlier: the versions of the user's own code of which it selects runs too. They are left out as on the page,
+            because a change of the code makes another model.
     """
 
     text: str
     runs: list[Run]
     trials: int = 0
+    earlier: tuple[str, ...] = ()
 
 
 Differences = dict[str, tuple[list[Any], list[Any]]]
@@ -142,7 +146,9 @@ def _select(
     tested = [run for run in runs if not run.is_trial]
     if not tested:
         raise UsageError(f"'{text}' selects only trials of searches ({len(runs)}), and trials have no tests")
-    return SelectedRuns(text, tested, len(runs) - len(tested))
+    chosen = tested if "model_version" in conditions else newest_versions(tested)[0]
+    earlier = sorted({run.spec["model_version"] for run in tested} - {run.spec["model_version"] for run in chosen})
+    return SelectedRuns(text, chosen, len(runs) - len(tested), tuple(earlier))
 
 
 def check_count(selections: Sequence[str]) -> None:
@@ -286,6 +292,9 @@ def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     for side in (first, second):
         if side.trials:
             cautions.append(f"'{side.text}' leaves out {counted(side.trials, 'trial')}: a search has no tests")
+        if side.earlier:
+            versions = " or ".join(f"model_version={version}" for version in side.earlier)
+            cautions.append(f"'{side.text}' leaves out runs of earlier versions of the code: {versions} selects them")
         if (mixed := len({run.variant for run in side.runs})) > 1:
             cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
         if len(pooled := backends(side.runs)) > 1:

@@ -28,7 +28,6 @@ from orthobench.training.checkpoint import checkpoint_root
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job
-    from orthobench.options.arguments import DeviceName
     from orthobench.options.run_options import SweepOptions
 
 WARNING_SECONDS = 90
@@ -67,13 +66,9 @@ class SlurmCluster:
         self.options, self.threads = options, options.threads or 1
         self.group_minutes = options.group_minutes or 60.0
         requested = {"cpus_per_task": str(self.threads), "job_name": "orthobench", **settings.options}
-        self.device: DeviceName = options.device
-        if options.device == "auto":
-            self.device = "cuda" if settings.asks_for_gpus else "cpu"
+        self.device = settings.device(options.device)
         if self.device == "cuda" and not settings.asks_for_gpus:
             requested["gpus_per_node"] = "1"
-        if self.device == "cpu" and settings.asks_for_gpus:
-            raise UsageError("`device='cpu'` uses no GPU: leave it out, or the GPUs of `slurm`")
         options.check_gpu_share(self.device)
         self.settings = replace(settings, options=requested)
         nodes = self._nodes()
@@ -245,8 +240,10 @@ def _call(*command: str) -> str:
     """
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip() and "warning: " not in line]
-        raise UsageError(lines[0].strip() if lines else f"{command[0]} ended with exit code {done.returncode}")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip() and "warning: " not in line]
+        if "configuration source" in done.stderr:  # the first lines are of the look-up of its name
+            raise UsageError("no SLURM controller answers this machine: run the command on a login node of the cluster")
+        raise UsageError(lines[0] if lines else f"{command[0]} ended with exit code {done.returncode}")
     return done.stdout
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.options.arguments import DeviceName
 from orthobench.settings import read_toml
 from orthobench.system.location import from_home
 
@@ -43,6 +44,16 @@ class SlurmSettings:
     def asks_for_gpus(self) -> bool:
         """Whether the options request GPUs."""
         return any(name in self.options for name in GPU_OPTIONS) or "gpu" in str(self.options.get("gres", ""))
+
+    def device(self, wanted: DeviceName) -> DeviceName:
+        """Return where the runs train: "auto" means a GPU if these options ask for one.
+
+        Raises:
+            UsageError: the options ask for GPUs, and the runs should train on the CPU.
+        """
+        if wanted == "cpu" and self.asks_for_gpus:
+            raise UsageError("`device='cpu'` uses no GPU: leave it out, or the GPUs of `slurm`")
+        return wanted if wanted != "auto" else "cuda" if self.asks_for_gpus else "cpu"
 
     def arguments(self) -> list[str]:
         """Return the options as arguments of sbatch."""

@@ -23,6 +23,7 @@ from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
 from orthobench.executors.serial import SerialExecutor
+from orthobench.executors.slurm_settings import read_settings
 from orthobench.isolation import isolated
 from orthobench.options.data_folder import data_folder, use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
@@ -149,6 +150,11 @@ class Session:
         return self.store
 
     @property
+    def _is_on_cluster(self) -> bool:
+        """Whether the runs train on other machines, to which a dry run does not connect."""
+        return self.options.executor != "local"
+
+    @property
     def _is_on_slurm(self) -> bool:
         return self.cluster is not None and self.options.executor == "slurm"
 
@@ -168,7 +174,7 @@ class Session:
         needs_estimates = estimate or self.budget is not None or self._is_on_slurm
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds |= {key: entry.seconds for key, entry in (estimates or {}).items()}
-        machine = psutil.virtual_memory().total if self.cluster is None else None
+        machine = None if self._is_on_cluster else psutil.virtual_memory().total
         return plan_sweep(planned, estimates, self.budget, self.at_once, machine)
 
     def sweep(
@@ -344,8 +350,7 @@ class Session:
 
         can_profile = self.options.profile and (self.device.type == "cpu" or torch.cuda.is_available())
         profiler = profile if can_profile else None
-        is_on_cluster = self.cluster is not None
-        estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights, is_on_cluster)
+        estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights, self._is_on_cluster)
         return {run.key: estimator.of(run) for run in pending}
 
 
@@ -375,7 +380,11 @@ def open_session(
         stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
         cluster: RayCluster | SlurmCluster | None = None
-        if options.executor == "local" or dry_run:
+        if dry_run and options.executor != "local":
+            # How many runs the cluster trains at once is not known, because nothing asks it.
+            device, at_once = _device_there(options), options.jobs or 1
+            options.check_gpu_share(device.type)
+        elif options.executor == "local":
             check_device(options)
             device = pick_device(options.device)
             at_once = 1
@@ -402,6 +411,17 @@ def open_session(
         if options.log_to and not dry_run and store is not None:
             logs = stack.enter_context(open_logs(store, options.log_to))
         yield Session(store, database, options, device, at_once, display or default_display(), cluster, budget, logs)
+
+
+def _device_there(options: SweepOptions) -> torch.device:
+    """Return where the runs train on a cluster, whether or not this machine has such a device.
+
+    Raises:
+        UsageError: the options of SLURM are wrong.
+    """
+    if options.executor == "slurm":
+        return torch.device(read_settings(options.slurm).device(options.device))
+    return pick_device("auto") if options.device == "auto" else torch.device(options.device)
 
 
 def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:

@@ -174,6 +174,34 @@ def test_medians_are_those_of_the_pairs_that_are_compared(swept, tmp_path, tiny_
     assert first["value"] == pytest.approx(0.025)
 
 
+CELL = """
+import torch
+
+
+class Mine(torch.nn.RNN):
+    factor = 1.0
+
+    def forward(self, x, state=None):
+        return super().forward(self.factor * x, state)
+"""
+
+
+def test_runs_of_earlier_code_are_left_out_unless_their_version_is_named(orthobench, tmp_path, tiny_options):
+    for factor in ("1.0", "0.5"):
+        (tmp_path / "cell.py").write_text(CELL.replace("1.0", factor))
+        done = orthobench("sweep", "adding", "--models", "./cell.py:Mine,rnn", "--seeds", "2", *tiny_options, "-q")
+        assert done.code == 0, done.err
+    with open_store(str(tmp_path / "results.db")) as store:
+        mine = store.runs(model="cell.py:Mine")
+    old, new = mine[:2], mine[2:]
+    version = old[0].spec["model_version"]
+    for selection, chosen in (("", new), (f",model_version={version}", old)):
+        words = ["compare", f"model=./cell.py:Mine{selection}", "model=rnn", "--json"]
+        (contrast,) = json.loads(orthobench(*words).out)
+        assert sorted(contrast["runs"][0]) == sorted(run.key for run in chosen)
+        assert (f"model_version={version} selects them" in (contrast["caution"] or "")) is (chosen is new)
+
+
 def test_diverged_run_is_counted_and_ranks_worst(swept, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         best = min(store.runs(model="rnn"), key=lambda run: run.final_value)

@@ -207,6 +207,41 @@ def test_invalid_options_are_refused(orthobench, tiny_options, monkeypatch, argu
     assert line in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--slurm", "no.toml"), "error: --slurm no.toml cannot be read"),
+        (("--slurm", "gpus=1", "--device", "cpu"), "error: --device cpu uses no GPU"),
+        (("--slurm", "gpus=1"), ""),
+        (("--device", "cuda"), ""),
+    ],
+)
+def test_dry_run_checks_the_options_and_needs_neither_the_cluster_nor_its_devices(
+    orthobench, tiny_options, monkeypatch, tmp_path, words, line
+):
+    monkeypatch.setenv("PATH", str(tmp_path))  # which has no program of SLURM
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    command = ("sweep", "adding", "--models", "rnn", *tiny_options, "--executor", "slurm", "-j", "1", "--dry-run")
+    done = orthobench(*command, *words)
+    assert (done.code, line in done.err) == (2 if line else 0, True), done.err
+    assert ("1 run without an estimate" in done.out) is not bool(line)
+    assert " at once" not in done.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_machine_without_a_controller_is_told_so_in_one_line(programs, orthobench, tiny_options, tmp_path):
+    """As sinfo says it, whose first line names the look-up of the controller."""
+    programs("node1")
+    lines = ["resolve_ctls_from_dns_srv: res_nsearch error: Unknown host", "Could not establish a configuration source"]
+    text = "".join(f"echo 'sinfo: {kind}: {line}' >&2; " for kind, line in zip(("error", "fatal"), lines, strict=True))
+    (tmp_path / "bin" / "sinfo").write_text(f"#!/bin/sh\n{text}\nexit 1\n")
+    done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, "--executor", "slurm", "-j", "1")
+    assert done.code == 2
+    assert done.err.splitlines() == [
+        "error: no SLURM controller answers this machine: run the command on a login node of the cluster"
+    ]
+
+
 def test_missing_slurm_names_the_program(orthobench, tiny_options, monkeypatch, tmp_path):
     pytest.importorskip("submitit", reason="the extra orthobench[slurm] is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))

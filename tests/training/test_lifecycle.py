@@ -34,14 +34,14 @@ CPU = torch.device("cpu")
 class Watching(EventSink):
     """Counts iterations, and stops or dies at one."""
 
-    def __init__(self, stop_at: int | None = None, die_at: int | None = None) -> None:
-        self.stop_at, self.die_at = stop_at, die_at
+    def __init__(self, stop_at: int | None = None, die_at: int | None = None, message: str = "cut off") -> None:
+        self.stop_at, self.die_at, self.message = stop_at, die_at, message
         self.iterations: list[int] = []
 
     def on_iteration(self, iteration):
         self.iterations.append(iteration)
         if iteration == self.die_at:
-            raise SystemError("cut off")
+            raise SystemError(self.message)
 
     def should_stop(self) -> bool:
         return bool(self.iterations) and self.iterations[-1] == self.stop_at
@@ -243,13 +243,19 @@ def test_checkpoint_stays_until_the_database_has_the_result(config, tmp_path, mo
     assert again.iterations == []  # the checkpoint of the last iteration served
 
 
-def test_failed_run_states_the_reason_and_may_be_retried(config, tmp_path):
+@pytest.mark.parametrize(
+    ("message", "stored"),
+    [("cut off", "cut off"), ("no file b\udce9.txt", r"no file b\udce9.txt"), ("a\0b\nc", r"a\x00b")],
+    ids=["plain", "half of a pair", "zero byte"],
+)
+def test_failed_run_states_the_reason_and_may_be_retried(config, tmp_path, message, stored):
+    """A name of a file that is not UTF-8 has halves of pairs, which no database stores, and PostgreSQL no zero byte."""
     with pytest.raises(SystemError):
-        carry_out(config, tmp_path, Watching(die_at=3))
+        carry_out(config, tmp_path, Watching(die_at=3, message=message))
     with open_store(str(tmp_path / "r.db")) as store:
         run = store.find(config.spec.key)
         assert run.status == Status.FAILED
-        assert run.message.endswith(" raises SystemError: cut off")
+        assert run.message.endswith(f" raises SystemError: {stored}")
     assert carry_out(config, tmp_path)[0] == Status.FINISHED
 
 
