@@ -206,7 +206,9 @@ def _print_version(is_requested: bool) -> None:
 @app.callback()
 def _options(
     context: typer.Context,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show the traceback of an error, also of runs that fail.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -237,13 +239,13 @@ def _run_command() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Spelled())
     logging.basicConfig(handlers=[handler])
-    logging.getLogger("orthobench").setLevel(logging.INFO)
+    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
+    logging.getLogger("orthobench").setLevel(logging.DEBUG if verbose else logging.INFO)
     stop_while_torch_is_loaded()
     if "_ORTHOBENCH_COMPLETE" in os.environ:
         from orthobench.cli.completion import join_colons
 
         join_colons()
-    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)
     except OrthobenchError as error:

@@ -8,6 +8,7 @@ its metric. Where the row is still too long, the name of the run is cut, and nev
 from __future__ import annotations
 
 import io
+import logging
 import math
 import os
 import sys
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from orthobench.planning.plan import PlannedRun
+
+_logger = logging.getLogger(__name__)
 
 WIDE, MEDIUM, NARROW = 120, 76, 60
 """Widths of terminals, in columns."""
@@ -320,6 +323,8 @@ class JobLines(JobsDisplay):
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")
+            if outcome.calls and _logger.isEnabledFor(logging.DEBUG):
+                self.print_line(outcome.calls.rstrip())
         elif outcome.ending == Ending.REFUSED:
             if cause not in self.refusals:  # a full disk affects every run, but is reported once
                 self.print_line(f"{label} cannot be started: {self.spell(cause)}")

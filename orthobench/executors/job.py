@@ -7,6 +7,7 @@ on a cluster.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench.errors import OrthobenchError, RunLockedError
+from orthobench.errors import OrthobenchError, RunLockedError, without_passwords
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
@@ -101,11 +102,16 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The ending of a job, and its cause in one line unless it is a result."""
+    """The ending of a job, and its cause in one line unless it is a result.
+
+    Attributes:
+        calls: the traceback of an error in the run, without passwords; "" if it is not known.
+    """
 
     job: Job
     ending: Ending
     cause: str = ""
+    calls: str = ""
 
 
 SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
@@ -183,7 +189,7 @@ def attempt(
         cause = str(error) if isinstance(error, OutOfMemory) else described(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause)
+        return Outcome(job, Ending.FAILED, cause, without_passwords(traceback.format_exc()))
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)

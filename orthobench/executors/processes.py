@@ -150,7 +150,9 @@ class ProcessExecutor:
                     case "printed":
                         self.print_line(f"{worker.job.label}: {message['line']}")
                     case "outcome":
-                        worker.outcome = Outcome(worker.job, Ending(message["ending"]), message["cause"])
+                        worker.outcome = Outcome(
+                            worker.job, Ending(message["ending"]), message["cause"], message["calls"]
+                        )
                     case "exited":
                         worker.close()
                         outcome = self._outcome(worker, message["code"], stopping)

@@ -179,8 +179,8 @@ class RayExecutor:
 
         job, run = task.job, self.store.find(task.job.spec.key)
         try:
-            ending, cause = self.ray.get(reference)
-            return Outcome(job, Ending(ending), cause)
+            ending, cause, calls = self.ray.get(reference)
+            return Outcome(job, Ending(ending), cause, calls)
         except exceptions.TaskCancelledError:
             return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # code around `attempt` failed
@@ -199,8 +199,8 @@ class RayExecutor:
         return Outcome(job, Ending.FAILED, cause)
 
 
-def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
-    """Train a job on a machine of the cluster, and return its ending and cause. Ray asks it to stop with SIGINT.
+def train_remotely(job: Job, resumed: bool) -> tuple[str, str, str]:
+    """Train a job on a machine of the cluster, and return its ending, cause and calls. Ray asks it to stop with SIGINT.
 
     Args:
         resumed: whether the run was lost on another machine and may still be locked there.
@@ -211,5 +211,5 @@ def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
     while True:
         outcome = attempt(job, EventSink(), stop.is_set)
         if outcome.ending != Ending.BUSY or not resumed or stop.is_set() or time.monotonic() > deadline:
-            return outcome.ending.value, outcome.cause
+            return outcome.ending.value, outcome.cause, outcome.calls
         time.sleep(1.0)

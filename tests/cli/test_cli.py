@@ -307,8 +307,13 @@ def test_failing_run_does_not_end_a_sweep(orthobench, tmp_path, tiny_options):
     outcome = orthobench("sweep", "adding", *options)
     assert outcome.code == 1
     assert "1 of 2 runs failed" in outcome.err
+    assert "Traceback" not in outcome.err
     states = {entry["model"]: entry["status"] for entry in json.loads(orthobench("ls", "--json").out)}
     assert states == {"bad": "failed", "rnn": "finished"}
+    for jobs in ("0", "2"):  # in this process, and in workers
+        outcome = orthobench("-v", "sweep", "adding", *options, "-j", jobs)
+        assert (outcome.code, outcome.err.count("Traceback")) == (1, 1)
+        assert 'bad.py", line 4, in states' in outcome.err
 
 
 BAD = [
