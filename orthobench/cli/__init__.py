@@ -206,9 +206,7 @@ def _print_version(is_requested: bool) -> None:
 @app.callback()
 def _options(
     context: typer.Context,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show the traceback of an error, also of runs that fail.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the calls of an error or failed run.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
