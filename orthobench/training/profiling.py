@@ -71,8 +71,9 @@ def profile_run(
         while not spent or (len(spent) < limit and time.perf_counter() - start < max_seconds):
             spent.append(_seconds(trainer.advance, device))
         timed = spent[untimed:] or spent[-1:]
-        splits = [split for split in (trainer.task.test, trainer.task.validation) if split is not None]
-        evaluation = sum(_evaluation_seconds(trainer, split) for split in splits)
+        evaluator = Evaluator(trainer)
+        splits = (trainer.task.test if evaluator.tests else None, trainer.task.validation)
+        evaluation = sum(_evaluation_seconds(evaluator, split) for split in splits if split is not None)
     seconds = trainer.total_iterations * sum(timed) / len(timed) + trainer.evaluations * evaluation
     return RunProfile(
         seconds,
@@ -84,9 +85,10 @@ def profile_run(
     )
 
 
-def _evaluation_seconds(trainer: Trainer, split: Split) -> float:
+def _evaluation_seconds(evaluator: Evaluator, split: Split) -> float:
     """Return the seconds of an evaluation of a whole split, estimated from one to three batches."""
-    evaluator, size, stream = Evaluator(trainer), trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
+    trainer = evaluator.trainer
+    size, stream = trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
     batches = -(-len(split) // size) if stream is None else stream.pieces(size)
     first = _seconds(lambda: evaluator.measure(split, 1), trainer.device)
     if first > 1:

@@ -302,6 +302,10 @@ def test_profile_counts_every_step_and_every_evaluation(tiny, monkeypatch):
     monkeypatch.setattr(profiling, "_seconds", lambda function, device: 2.0)
     sizes = {"train_size": "300", "test_size": "95", "evaluation_batch_size": "20", "evaluate_every": "20"}
     assert profile_run(resolve(CATALOG, "adding", "rnn", tiny | sizes), CPU).seconds == 250.0
+    # With the 40 examples of validation, 2 batches, whose 7 evaluations take 28 seconds: alone, or next to the tests.
+    for judge, seconds in (("validation_only", 208.0), ("validation", 278.0)):
+        judged = sizes | {"validation_size": "40", "judged_by": judge}
+        assert profile_run(resolve(CATALOG, "adding", "rnn", tiny | judged), CPU).seconds == seconds
 
 
 def test_streams_and_validation_sets_are_timed(small_data):
