@@ -63,3 +63,16 @@ def test_figure_has_a_curve_over_the_multiples(section):
         assert list(trace["y"]) == pytest.approx(expected)
     assert figure.layout["xaxis"]["ticktext"] == ["1T", "2T", "4T", "8T"]
     figure.to_plotly()
+
+
+def test_runs_on_other_data_have_a_figure_whose_name_says_so(tmp_path):
+    db = str(tmp_path / "runs.db")
+    keys = [ob.run("adding", "irnn", db=db, settings=TINY | more).key for more in ({}, {"marker_layout": "halves"})]
+    with open_store(db) as store:
+        study = find_study("longer-sequences")
+        facts = store.runs()[0].environment.facts
+        store.add_benchmark(study.record, {"preset": "paper", "figures": {"adding": keys}}, facts)
+        result = find_result(store, study)
+        names = list(draw(result, Styles([condition for _, condition in result.conditions])).figures)
+    assert [name.partition(" (")[0] for name in names] == ["0 adding", "1 adding"]
+    assert len({name.partition(" (")[2] for name in names}) == 2

@@ -175,6 +175,16 @@ def test_named_ticks_are_at_their_places():
     assert [(label.get_position()[0], label.get_text()) for label in axes.get_xticklabels()] == [(0, "T"), (2, "4T")]
 
 
+@pytest.mark.parametrize(("last", "turned"), [("D", False), ("orthogonal cells", True)])
+def test_names_of_ticks_that_would_overlap_are_turned(last, turned):
+    axis = {"range": [-0.5, 3.5], "tickvals": [0, 1, 2, 3], "ticktext": ["ODE", "gated", "linear", last]}
+    panel = figure_of({"x": [0, 3], "y": [1, 2], "marker": marker()}, xaxis=axis)
+    axes = composed(panel, panel, panel).axes[0]
+    assert {label.get_rotation() > 0 for label in axes.get_xticklabels()} == {turned}
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert turned or all(first.x1 < second.x0 for first, second in pairwise(boxes))
+
+
 @pytest.mark.parametrize("constrain", ["domain", None])
 @pytest.mark.parametrize("height", [1, 10])
 def test_axes_with_the_same_scale_draw_circles(height, constrain):

@@ -312,7 +312,12 @@ def _set_axis(axes: Axes, name: str, layout: FigureRecord, inches: float) -> Non
     if layout.get("autorange") == "reversed":
         axis.set_inverted(True)
     if layout.get("tickvals") is not None:
-        axis.set_ticks(layout["tickvals"], [_words(text) for text in layout["ticktext"]])
+        labels = [_words(text) for text in layout["ticktext"]]
+        axis.set_ticks(layout["tickvals"], labels)
+        if name == "x" and sum(map(len, labels)) > width:  # side by side they would overlap
+            axis.set_tick_params(rotation=40)
+            for label in axis.get_ticklabels():
+                label.set(horizontalalignment="right", rotation_mode="anchor")
     if layout.get("showgrid") is False:
         axis.grid(visible=False)
 

@@ -132,20 +132,16 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
         if result.study.drawing == "state_tracking":
             drawings |= tracking_figures(result.conditions)
         for number, (figure, condition) in enumerate(result.conditions):
+            others = [other for name, other in result.conditions if name == figure]
+            data = distinguishing_settings(condition, others)
+            title, apart = (f" ({data})", f" In a figure of its own because of its data: {data}.") if data else ("", "")
             for name, (words, drawn) in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
-                drawings[f"{number} {name}"] = (words + _apart(condition, figure, result), drawn)
+                drawings[f"{number} {name}{title}"] = (words + apart, drawn)
         if result.study.drawing == "state_tracking":
             tables = length_tables(result.conditions)
         if result.study.drawing == "longer_tests":
             tables = longer_table(result.conditions)
     return Section(result.study, _remark(result), drawings, tables)
-
-
-def _apart(condition: Condition, figure: str, result: StoredStudy) -> str:
-    """Say why runs of one part of a study have several figures; "" if they have one."""
-    others = [other for name, other in result.conditions if name == figure]
-    differing = distinguishing_settings(condition, others)
-    return f" In a figure of its own because of its data: {differing}." if differing else ""
 
 
 def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, Figure]]:
