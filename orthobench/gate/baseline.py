@@ -120,6 +120,10 @@ class CheckedRun(_Record):
         """Whether an update has measured this run."""
         return any(metric.values for metric in self.metrics.values())
 
+    def stored(self, value: float) -> float:
+        """Return a measured value as the baseline stores it: to six digits, and to the last bit in an exact run."""
+        return value if self.exact else float(f"{value:.6g}")
+
 
 class Update(_Record):
     """The provenance of measured values: reason, code and machine."""

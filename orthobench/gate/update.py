@@ -58,8 +58,7 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
             if metric.key(name) not in result.values:
                 why = "diverged" if result.diverged else result.missing or f"the task logs no metric '{name}'"
                 raise UpdateRefusedError(f"run {run.name} seed {seed}: {why}")
-            value = result.values[metric.key(name)]
-            values[seed] = value if run.exact else float(f"{value:.6g}")
+            values[seed] = run.stored(result.values[metric.key(name)])
         changes: dict[str, Any] = {"values": values}
         if not run.exact:
             changes["measured_margin"] = stored_margin(list(values.values()), len(run.seeds), metric.direction)
@@ -113,6 +112,13 @@ def check_detection(run: CheckedRun) -> list[str]:
                 f"run {run.name}: {n_now} seeds detect a loss of {DEVIATIONS:g} standard deviations of {name} in "
                 f"{math.floor(100 * large)}% of the checks, less than {DETECTION:.0%}: {fix}"
             )
+        if metric.allowed_loss is None and len(set(values)) == 1:
+            lines.append(
+                f"{name}: nothing may be lost (measured), because all {len(values)} seeds have the value "
+                f"{values[0]:.4g}: no check passes in which one seed is worse by a single test sample; "
+                "set allowed_loss to accept that"
+            )
+            continue
         source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
         lines.append(
             f"{name}: {allowed:.2g} may be lost ({source}); {n_now} seeds detect a loss of 1 standard deviation in "
