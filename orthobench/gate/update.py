@@ -22,7 +22,7 @@ from orthobench.gate.margins import (
     seeds_needed,
     stored_margin,
 )
-from orthobench.gate.results import SeedResult, machine_kind
+from orthobench.gate.results import TRAINING_LOSS, VALIDATION, SeedResult, machine_kind
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
 
@@ -86,7 +86,7 @@ def _default_metrics(
     if run.exact:
         logged = {name for result in results.values() for name, _ in result.values}
         errors = [metric.name for metric in task.metrics if metric.goal == "min"]
-        names = [*errors, *(f"valid/{name}" for name in errors), "train/loss"]
+        names = [*errors, *(f"{VALIDATION}{name}" for name in errors), TRAINING_LOSS]
         names = [name for name in names if name in logged]
     goals = {metric.name: metric.goal for metric in task.metrics}
     return {name: MetricBaseline(direction=goals.get(name, "min")) for name in names}
@@ -146,8 +146,9 @@ def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1
         last = limit(list(metric.values.values()), metric.direction, metric.margin or 0.0)
-        if name in chance and sign * last >= sign * chance[name]:
-            lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {chance[name]:.3g}")
+        score = chance.get(name.removeprefix(VALIDATION))
+        if score is not None and sign * last >= sign * score:
+            lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {score:.3g}")
     return lines
 
 

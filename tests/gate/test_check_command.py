@@ -437,6 +437,17 @@ def test_unknown_setting_is_reported_with_its_run(file, orthobench):
     assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err
 
 
+def test_metrics_of_validation_data_and_training_can_be_gated(file, orthobench):
+    text = TEXT.partition("[run.metrics")[0].replace("train_size = 200", "train_size = 200, validation_size = 20")
+    names = ("mse", "valid/mse", "train/loss")
+    file.write_text(text + "".join(f'[run.metrics."{name}"]\ndirection = "min"\nallowed_loss = 3\n' for name in names))
+    update = orthobench("check", "--update", "--reason", "first")
+    assert update.code == 0, update.err
+    for name in ("mse", "valid/mse"):
+        assert f"adding/gru: {name} may reach 3." in update.err
+    assert set(read_baseline(file).run[0].metrics) == set(names)
+
+
 def test_help_explains_the_exit_codes(orthobench):
     assert "Exit code 0" in orthobench("check", "--help").out
 
