@@ -40,7 +40,7 @@ from orthobench.metric import Goal
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog
 from orthobench.settings import read_toml
-from orthobench.spec.resolve import RunConfig, RunSpec
+from orthobench.spec.resolve import RunSpec
 from orthobench.system import files
 
 Seed = Annotated[int, Field(ge=0)]
@@ -177,21 +177,6 @@ class Baseline(_Record):
     def origin(self, run: CheckedRun) -> Update | None:
         """Return the update that measured a run."""
         return next((update for update in reversed(self.update) if run.name in update.runs), None)
-
-
-def check_directions(run: CheckedRun, config: RunConfig) -> None:
-    """Refuse a direction that contradicts the task's declaration of the metric.
-
-    Raises:
-        UsageError: a metric has the opposite direction.
-    """
-    for metric in config.task_class.metrics:
-        recorded = run.metrics.get(metric.name)
-        if recorded is not None and recorded.direction != metric.goal:
-            raise UsageError(
-                f'run {run.name}: {metric.name} has direction = "{recorded.direction}", but the task {run.task} '
-                f'declares the goal "{metric.goal}": correct the baseline'
-            )
 
 
 def condition(spec: RunSpec) -> str:

@@ -17,7 +17,7 @@ from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.settings import text
 
 SPEED = "speed"
-UNRECORDED = "no value is recorded: measure it with `orthobench check --update --reason '...'`"
+UNRECORDED = "not measured yet: measure it with `orthobench check --update --reason '...'`"
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_better_result_passes(measured, file):
 def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "no value is recorded: measure it with `orthobench check --update --reason '...'`" in outcome.out
+    assert "not measured yet: measure it with `orthobench check --update --reason '...'`" in outcome.out
     assert outcome.err == ""
 
 
@@ -437,6 +437,31 @@ def test_unknown_setting_is_reported_with_its_run(file, orthobench):
     assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err
 
 
+@pytest.mark.parametrize("option", [(), ("--dry-run",), ("--update", "--reason", "first")])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("hidden_size = 8", "hidden_sise = 8", "unknown setting 'hidden_sise': did you mean hidden_size?"),
+        ("hidden_size = 8", 'hidden_size = "eight"', "hidden_size"),
+        ("metrics.mse", "metrics.mce", "unknown metric 'mce': did you mean mse?"),
+        ("metrics.mse", "metrics.orthogonality", "unknown metric 'orthogonality': known: "),
+        ("metrics.mse", 'metrics."valid/mse"', "valid/mse needs validation data, and adding has none"),
+        ('direction = "min"', 'direction = "max"', 'mse has direction = "max", but the task adding declares the goal'),
+        (
+            '.mse]\ndirection = "min"',
+            '."train/loss"]\ndirection = "max"',
+            'train/loss has direction = "max", but the task adding declares the goal "min"',
+        ),
+    ],
+)
+def test_invalid_run_is_one_line_before_training(file, orthobench, option, old, new, message):
+    file.write_text(TEXT.replace(old, new))
+    outcome = orthobench("check", *option)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("error: run adding/gru: ")
+    assert message in outcome.err
+
+
 def test_metrics_of_validation_data_and_training_can_be_gated(file, orthobench):
     text = TEXT.partition("[run.metrics")[0].replace("train_size = 200", "train_size = 200, validation_size = 20")
     names = ("mse", "valid/mse", "train/loss")
@@ -446,6 +471,45 @@ def test_metrics_of_validation_data_and_training_can_be_gated(file, orthobench):
     for name in ("mse", "valid/mse"):
         assert f"adding/gru: {name} may reach 3." in update.err
     assert set(read_baseline(file).run[0].metrics) == set(names)
+
+
+UNDECLARED = """\
+from orthobench.tasks.adding import Adding
+
+
+class Twice(Adding):
+    title = "twice"
+
+    def measure(self, outputs, targets):
+        total, weight = super().measure(outputs, targets)["mse"]
+        return {"mse": (total, weight), "doubled": (2 * total, weight)}
+"""
+
+
+def test_undeclared_metric_that_was_measured_is_still_judged(file, orthobench, tmp_path):
+    (tmp_path / "twice.py").write_text(UNDECLARED)
+    text = TEXT.partition('\n[[run]]\ntask = "adding"\nmodel = "rnn"')[0].replace("adding", "twice")
+    file.write_text(text)
+    plugin = ("--plugin", "twice.py")
+    assert orthobench("check", "--update", "--reason", "first", *plugin).code == 0
+    file.write_text(text.replace("metrics.mse", "metrics.doubled"))
+    refused = orthobench("check", *plugin)
+    assert refused.code == 2
+    assert "unknown metric 'doubled'" in refused.err
+    assert "if the task logs it, add it to the task's metrics" in refused.err
+    measured_file(file).write_text(measured_file(file).read_text().replace('"mse"', '"doubled"'))
+    outcome = orthobench("check", "--json", *plugin)
+    assert findings(outcome)["twice/gru doubled"]["now"]
+
+
+def test_plan_names_what_is_not_measured_yet(measured, file, orthobench):
+    new = '[[run]]\nname = "new"\ntask = "adding"\nmodel = "lstm"\n'
+    file.write_text(f'{TEXT}\n[run.metrics."train/loss"]\ndirection = "min"\n{new}')
+    outcome = measured("check", "--dry-run")
+    assert (outcome.code, len(outcome.out.splitlines())) == (0, 2)
+    fix = "not measured yet: measure it with `orthobench check --update --reason '...'`"
+    assert outcome.err.splitlines() == [f"adding/rnn: train/loss: {fix}", f"new: {fix}"]
+    assert measured("check", "--dry-run", "--only", "new").err == f"new: {fix}\n"
 
 
 def test_help_explains_the_exit_codes(orthobench):
