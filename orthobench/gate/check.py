@@ -25,6 +25,7 @@ from orthobench.gate.update import (
     UpdateRefusedError,
     check_detection,
     check_seeds,
+    code_commit,
     provenance,
     vacuous_metrics,
     with_new_values,
@@ -147,6 +148,8 @@ def check_baseline(
     device = pick_device(options.device)
     check_backend(options.backend, device)
     facts = environment.describe(device)
+    # Before the training, because the code on the disk may change in the meantime.
+    commit = None if history is None else code_commit(baseline)
 
     with ExitStack() as cleanup:
         temporary = None
@@ -175,7 +178,7 @@ def check_baseline(
             compares_code = not ((db_only and not for_update) or (db is None and not db_only))
             seed_results = {
                 name: collect_results(
-                    store, own, _with_plugins(facts, device, own[0]) if compares_code else None, refused
+                    store, own, _with_plugins(facts, device, own[:1]) if compares_code else None, refused
                 )
                 for name, own in configs.items()
             }
@@ -188,16 +191,18 @@ def check_baseline(
                 findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
         if history is not None:
             with open_store(history, create=True) as store:
-                store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
+                every = _with_plugins(facts, device, [own[0] for own in configs.values()])
+                store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
         result = CheckResult(baseline, findings, selected, configs, seed_results, facts, temporary)
         if for_update:
             weakref.finalize(result, cleanup.pop_all().close)
         return result
 
 
-def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
-    """Add the source code of a run's plugins to the facts of this environment, if any plugin is not built in."""
-    return environment.describe(device, [sources.facts() for sources in config.sources]) if config.sources else facts
+def _with_plugins(facts: dict[str, Any], device: torch.device, configs: Sequence[RunConfig]) -> dict[str, Any]:
+    """Add the source code of the runs' plugins to the facts of this environment, if any plugin is not built in."""
+    sources = {each.origin: each for config in configs for each in config.sources}
+    return environment.describe(device, [each.facts() for each in sources.values()]) if sources else facts
 
 
 def _without_data(

@@ -153,11 +153,25 @@ def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
 
 
 def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[str]) -> Update:
-    """Return the record of an update with values measured now.
+    """Return the record of an update of this baseline with values measured now.
 
     Args:
-        file: the baseline; its own uncommitted changes do not count as changes of the code.
         facts: the facts of this environment.
+    """
+    return Update(
+        reason=reason,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=code_commit(file),
+        versions={"python": facts["python"], **facts["packages"]},
+        machine={**machine_kind(facts), "cores": str(facts["cores"]), "system": platform.system()},
+        runs=tuple(names),
+    )
+
+
+def code_commit(file: Path) -> str:
+    """Return the commit of a baseline's repository, and "+changes" if there are uncommitted ones; "" without a commit.
+
+    Uncommitted changes of the baseline itself do not count as changes of the code.
     """
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
@@ -165,11 +179,4 @@ def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[st
     # literal, because a file name may contain the characters of a pattern.
     others = [":/", *(f":(top,exclude,literal){name}" for name in own.splitlines())]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
-    return Update(
-        reason=reason,
-        date=datetime.now(UTC).date().isoformat(),
-        commit=commit + ("+changes" if changed else ""),
-        versions={"python": facts["python"], **facts["packages"]},
-        machine={**machine_kind(facts), "cores": str(facts["cores"]), "system": platform.system()},
-        runs=tuple(names),
-    )
+    return commit + ("+changes" if changed else "")

@@ -10,6 +10,7 @@ import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
 from orthobench.gate.margins import detectable_loss, detection
+from orthobench.reporting.page.regressions import gated_numbers
 from orthobench.store import open_store
 from orthobench.store.tables import CHECK
 
@@ -103,8 +104,7 @@ def test_worse_result_fails(measured, file):
     by_metric = findings(outcome)
     with open_store("history.db") as store:
         (record,) = store.benchmarks(CHECK)
-    assert record.results == json.loads(outcome.out)
-    assert record.environment.facts["commit"]
+    assert record.results == json.loads(outcome.out) | {"commit": ""}  # in a folder without a repository
     assert by_metric["adding/gru mse"]["verdict"] == "worse"
     assert by_metric["adding/rnn mse"]["verdict"] == "same"
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
@@ -218,13 +218,20 @@ def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert "(3)" in orthobench("check", "--only", "adding/rnn").out
 
 
-@pytest.mark.slow
-def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path):
-    def git(*arguments):
+@pytest.fixture
+def git(tmp_path):
+    """A function that runs git in the test's folder."""
+
+    def call(*arguments):
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
         done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
+    return call
+
+
+@pytest.mark.slow
+def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path, git):
     (tmp_path / "code.py").write_text("1")
     git("init", "-q")
     git("add", ".")
@@ -541,6 +548,30 @@ def test_cell_that_a_change_breaks_is_not_measured_and_stops_no_other_run(measur
     assert "could not start" in (tmp_path / "check.xml").read_text()
     assert "rnn seed 2: epoch 1.00" in outcome.err
     assert measured("check", "--update", "--reason", "broken", *own).code == 2  # it has nothing to store
+
+
+def test_history_names_the_commit_and_the_files_of_the_checked_repository(file, orthobench, tmp_path, git):
+    (tmp_path / "cell.py").write_text(CELL)
+    file.write_text(TEXT.rpartition("\n[[run]]")[0].replace('"gru"', '"./cell.py:MyCell"'))
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    assert orthobench("check", "--update", "--reason", "first").code == 0
+    heads = [git("rev-parse", "HEAD")]
+    assert orthobench("check", "--history", "history.db").code == 0
+    (tmp_path / "cell.py").write_text(CELL.replace("pass", "slow = True"))
+    assert orthobench("check", "--history", "history.db").code == 0
+    git("commit", "-q", "-a", "-m", "second")
+    heads.append(git("rev-parse", "HEAD"))
+    change(file, "./cell.py:MyCell", -1000)
+    assert orthobench("check", "--history", "history.db").code == 1
+    with open_store("history.db") as store:
+        (number, *_) = gated_numbers(store)
+        records = store.benchmarks(CHECK)
+    assert [check.commit for check in number.checks] == [heads[0][:9], f"{heads[0][:9]}+", heads[1][:9]]
+    assert [check.commit for check in number.regressions] == [heads[1][:9]]
+    revisions = [record.environment.facts["plugins"][0]["revision"] for record in records]
+    assert revisions[0] != revisions[1] == revisions[2]
 
 
 def test_history_that_is_no_database_is_refused_before_training(measured, tmp_path):
