@@ -90,10 +90,11 @@ def command(
     from orthobench.cli.session_display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
-    from orthobench.gate.check import with_seeds
-    from orthobench.gate.plan import planned_metrics
+    from orthobench.gate.check import resolve_runs, with_seeds
+    from orthobench.gate.plan import planned_metrics, unplanned_lines
     from orthobench.gate.update import UpdateRefusedError
     from orthobench.gate.verdict import findings_record, findings_summary
+    from orthobench.plugins import Catalog
     from orthobench.settings.assignments import narrow
     from orthobench.system.kinds import refuse_other_kinds
 
@@ -114,12 +115,16 @@ def command(
             runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
         )
     if dry_run:
-        planned = planned_metrics([with_seeds(run, seeds, first_seed) for run in runs])
+        checked = [with_seeds(run, seeds, first_seed) for run in runs]
+        unplanned = unplanned_lines(checked, resolve_runs(Catalog(options.plugins), checked))
+        planned = planned_metrics(checked)
         if json:
             records.print_json([asdict(each) for each in planned])
         for each in () if json else planned:
             typer.echo(each.line)
-        if not planned:
+        for line in unplanned:
+            typer.echo(spelled(line), err=True)
+        if not (planned or unplanned):
             typer.echo("no metric has three seeds in the baseline and now, from which a spread would follow", err=True)
         return
     has_values = measured_file(baseline).exists()

@@ -29,6 +29,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -39,8 +40,8 @@ from orthobench.errors import UsageError, unknown
 from orthobench.metric import Goal
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog
-from orthobench.settings import read_toml
-from orthobench.spec.resolve import RunConfig, RunSpec
+from orthobench.settings import Settings, read_toml
+from orthobench.spec.resolve import RunSpec
 from orthobench.system import files
 
 Seed = Annotated[int, Field(ge=0)]
@@ -120,6 +121,10 @@ class CheckedRun(_Record):
         """Whether an update has measured this run."""
         return any(metric.values for metric in self.metrics.values())
 
+    def stored(self, value: float) -> float:
+        """Return a measured value as the baseline stores it: to six digits, and to the last bit in an exact run."""
+        return value if self.exact else float(f"{value:.6g}")
+
 
 class Update(_Record):
     """The provenance of measured values: reason, code and machine."""
@@ -173,21 +178,6 @@ class Baseline(_Record):
     def origin(self, run: CheckedRun) -> Update | None:
         """Return the update that measured a run."""
         return next((update for update in reversed(self.update) if run.name in update.runs), None)
-
-
-def check_directions(run: CheckedRun, config: RunConfig) -> None:
-    """Refuse a direction that contradicts the task's declaration of the metric.
-
-    Raises:
-        UsageError: a metric has the opposite direction.
-    """
-    for metric in config.task_class.metrics:
-        recorded = run.metrics.get(metric.name)
-        if recorded is not None and recorded.direction != metric.goal:
-            raise UsageError(
-                f'run {run.name}: {metric.name} has direction = "{recorded.direction}", but the task {run.task} '
-                f'declares the goal "{metric.goal}": correct the baseline'
-            )
 
 
 def condition(spec: RunSpec) -> str:
@@ -247,8 +237,9 @@ def read_baseline(file: Path) -> Baseline:
     try:
         baseline = Baseline.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(_explain(problem, runs) for problem in error.errors())
-        raise UsageError(f"baseline {file}: {problems}") from error
+        # Each once, because the entries of a task's table are entries of all its runs.
+        problems = dict.fromkeys(_explain(problem, runs) for problem in error.errors())
+        raise UsageError(f"baseline {file}: {'; '.join(problems)}") from error
     if repeated := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} appears twice: give one of the runs a name")
     return baseline
@@ -332,10 +323,37 @@ def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
     if path[:1] == ["run"] and len(path) > 1:
         run = runs[path[1]]
         path[:2] = [f"run {run.get('task')}/{run.get('model')}"]
+        if problem["type"] == "extra_forbidden" and len(path) == 2:
+            return _explain_key(path[1], problem["input"], run)
     if problem["type"] == "extra_forbidden":
         return f"{' '.join(map(str, path))} is not a key of a baseline: see docs/check.md"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{' '.join(map(str, path))}: {message[0].lower()}{message[1:]}"
+
+
+def _explain_key(key: str, value: Any, run: Mapping[str, Any]) -> str:
+    """Say in which table a key stands that no run has, and where to write it if it is a setting."""
+    task = str(run.get("task"))
+    shared = f"[task.{task}]" if re.fullmatch(r"[\w-]+", task, re.ASCII) else f"[task.{json.dumps(task)}]"
+    table = f"[[run]] {run_name(run)}" if key in run else shared
+    if key not in _setting_names(task, str(run.get("model"))):
+        return f"{table} has {key}, which is not a key of a baseline: see docs/check.md"
+    written = f"settings = {{ {key} = {json.dumps(value, default=str)} }}"  # str, because TOML has dates as well
+    return f"{table} has {key}, which is a setting: write it in {written}"
+
+
+def _setting_names(task: str, model: str) -> set[str]:
+    """Return the names of the settings of a run, without those of a task or model that only a plugin's file defines."""
+    from orthobench.model import ModelSettings  # here, because it loads torch
+    from orthobench.task import TrainingSettings  # as above
+
+    catalog = Catalog()
+    groups: list[type[Settings]] = [TrainingSettings, ModelSettings]
+    with suppress(UsageError):
+        groups.append(catalog.load("task", catalog.named_task(task)).Settings)
+    with suppress(UsageError):
+        groups.append(catalog.load("model", catalog.named(model)).Settings)
+    return {name for group in groups for name in group.model_fields}
 
 
 def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> None:

@@ -15,16 +15,17 @@ from typing import Any
 import torch
 
 from orthobench.display.display import Display
-from orthobench.errors import MissingDataError, UsageError
+from orthobench.errors import MissingDataError, UsageError, unknown
 from orthobench.executors.job import Ending, Job, Outcome
 from orthobench.gate import verdict
-from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
+from orthobench.gate.baseline import CheckedRun, condition, read_baseline, write_measured
 from orthobench.gate.plan import planned_metrics
-from orthobench.gate.results import SeedResult, calibrated, collect_results
+from orthobench.gate.results import TRAINING_LOSS, VALIDATION, SeedResult, calibrated, collect_results
 from orthobench.gate.update import (
     UpdateRefusedError,
     check_detection,
     check_seeds,
+    code_commit,
     provenance,
     vacuous_metrics,
     with_new_values,
@@ -139,9 +140,7 @@ def check_baseline(
     options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [with_seeds(run, seeds, first_seed) for run in selected]
-    configs = {run.name: _resolve(catalog, run) for run in checked}
-    for run in checked:
-        check_directions(run, configs[run.name][0])
+    configs = resolve_runs(catalog, checked)
     conditions = {name: condition(configs[name][0].spec) for name in configs}
     refusals = {run.name: finding for run in checked if (finding := verdict.refusal(run, conditions[run.name]))}
     if for_update:
@@ -149,6 +148,8 @@ def check_baseline(
     device = pick_device(options.device)
     check_backend(options.backend, device)
     facts = environment.describe(device)
+    # Before the training, because the code on the disk may change in the meantime.
+    commit = None if history is None else code_commit(baseline)
 
     with ExitStack() as cleanup:
         temporary = None
@@ -177,7 +178,7 @@ def check_baseline(
             compares_code = not ((db_only and not for_update) or (db is None and not db_only))
             seed_results = {
                 name: collect_results(
-                    store, own, _with_plugins(facts, device, own[0]) if compares_code else None, refused
+                    store, own, _with_plugins(facts, device, own[:1]) if compares_code else None, refused
                 )
                 for name, own in configs.items()
             }
@@ -190,16 +191,18 @@ def check_baseline(
                 findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
         if history is not None:
             with open_store(history, create=True) as store:
-                store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
+                every = _with_plugins(facts, device, [own[0] for own in configs.values()])
+                store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
         result = CheckResult(baseline, findings, selected, configs, seed_results, facts, temporary)
         if for_update:
             weakref.finalize(result, cleanup.pop_all().close)
         return result
 
 
-def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
-    """Add the source code of a run's plugins to the facts of this environment, if any plugin is not built in."""
-    return environment.describe(device, [sources.facts() for sources in config.sources]) if config.sources else facts
+def _with_plugins(facts: dict[str, Any], device: torch.device, configs: Sequence[RunConfig]) -> dict[str, Any]:
+    """Add the source code of the runs' plugins to the facts of this environment, if any plugin is not built in."""
+    sources = {each.origin: each for config in configs for each in config.sources}
+    return environment.describe(device, [each.facts() for each in sources.values()]) if sources else facts
 
 
 def _without_data(
@@ -258,14 +261,54 @@ def with_seeds(run: CheckedRun, count: int | None, first: int | None) -> Checked
     return run.model_copy(update={"seeds": tuple(range(start, start + (count or len(run.seeds))))})
 
 
-def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
-    """Return the run's configuration for each seed.
+def resolve_runs(catalog: Catalog, runs: Sequence[CheckedRun]) -> dict[str, list[RunConfig]]:
+    """Return the configuration of each run for each of its seeds, by the run's name.
 
     Raises:
-        UsageError: a setting is invalid.
+        UsageError: a setting or a metric of a run is invalid.
     """
+    configs = {}
+    for run in runs:
+        try:
+            first = resolve(catalog, run.task, run.model, run.settings, run.preset, run.seeds[0])
+            _check_metrics(run, first)
+        except UsageError as error:
+            raise UsageError(f"run {run.name}: {error}") from error
+        configs[run.name] = [first.with_seed(seed) for seed in run.seeds]
+    return configs
+
+
+def _check_metrics(run: CheckedRun, config: RunConfig) -> None:
+    """Refuse metrics that the task does not log, and directions that contradict its declaration of a metric.
+
+    A metric with values has been logged once. If it no longer is, this is the verdict on a change, and no wrong usage.
+
+    Raises:
+        UsageError: a metric is unknown, is of validation data that the task does not have, or has the opposite
+            direction.
+    """
+    goals = {metric.name: metric.goal for metric in config.task_class.metrics}
+    goals |= {f"{VALIDATION}{name}": goal for name, goal in goals.items()} | {TRAINING_LOSS: "min"}
+    for name, metric in run.metrics.items():
+        if name in goals and metric.direction != goals[name]:
+            raise UsageError(
+                f'{name} has direction = "{metric.direction}", but the task {run.task} declares the goal '
+                f'"{goals[name]}": correct the baseline'
+            )
+        if metric.values:
+            continue
+        if name not in goals:
+            sources = config.catalog.find("task", config.spec.task).sources()
+            remedy = " (if the task logs it, add it to the task's metrics)" if sources else ""
+            raise UsageError(f"{unknown('metric', name, goals)}{remedy}")
+        if name.startswith(VALIDATION) and not _validates(config):
+            raise UsageError(f"{name} needs validation data, and {run.task} has none with these settings")
+
+
+def _validates(config: RunConfig) -> bool:
+    """Return whether the task has validation data; without its data set nothing is known, and the answer is yes."""
     try:
-        first = resolve(catalog, run.task, run.model, run.settings, run.preset, run.seeds[0])
-    except UsageError as error:
-        raise UsageError(f"run {run.name}: {error}") from error
-    return [first.with_seed(seed) for seed in run.seeds]
+        task = config.task_class(config.task_settings, config.spec.seed, torch.device("cpu"))
+    except MissingDataError:
+        return True
+    return task.validation is not None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.gate.baseline import CheckedRun
+from orthobench.gate.baseline import CheckedRun, condition
 from orthobench.gate.margins import DETECTION, detectable_loss, power
+from orthobench.gate.verdict import UNRECORDED, refusal
+from orthobench.spec.resolve import RunConfig
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,15 @@ def planned_metrics(runs: Sequence[CheckedRun]) -> list[PlannedMetric]:
             mean = statistics.fmean(values)
             planned.append(PlannedMetric(run.name, name, mean, len(values), n_now, margin, loss, passes))
     return planned
+
+
+def unplanned_lines(runs: Sequence[CheckedRun], configs: Mapping[str, Sequence[RunConfig]]) -> list[str]:
+    """Return a line for each run, or metric of a run, on which the baseline allows no verdict, with the reason."""
+    lines = []
+    for run in runs:
+        if finding := refusal(run, condition(configs[run.name][0].spec)):
+            lines.append(f"{run.name}: {finding.reason}")
+        else:
+            unmeasured = (name for name, metric in run.metrics.items() if not metric.values)
+            lines += [f"{run.name}: {name}: {UNRECORDED}" for name in unmeasured]
+    return lines

@@ -25,6 +25,9 @@ from orthobench.system import environment
 CALIBRATION = "calibration"
 """The name of the calibration in the database; its results hold a run's key and seconds."""
 ROUNDS = 3
+VALIDATION = "valid/"
+"""The prefix of the names of metrics of the validation data."""
+TRAINING_LOSS = "train/loss"
 CODE = "commit", "dirty", "changes", "packages"
 """The facts of an environment that identify the code that ran."""
 
@@ -34,8 +37,8 @@ class SeedResult:
     """The result of one seed: its metrics, or the reason why it has none.
 
     Attributes:
-        values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). Metrics of the
-            validation data have names such as "valid/accuracy"; "train/loss" is the training loss.
+        values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). The names are
+            those of the task's metrics, the same after VALIDATION, and TRAINING_LOSS.
         speed: seconds of a training step divided by those of the calibration product.
         facts: the run's environment.
     """

@@ -22,7 +22,7 @@ from orthobench.gate.margins import (
     seeds_needed,
     stored_margin,
 )
-from orthobench.gate.results import SeedResult, machine_kind
+from orthobench.gate.results import TRAINING_LOSS, VALIDATION, SeedResult, machine_kind
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
 
@@ -58,8 +58,7 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
             if metric.key(name) not in result.values:
                 why = "diverged" if result.diverged else result.missing or f"the task logs no metric '{name}'"
                 raise UpdateRefusedError(f"run {run.name} seed {seed}: {why}")
-            value = result.values[metric.key(name)]
-            values[seed] = value if run.exact else float(f"{value:.6g}")
+            values[seed] = run.stored(result.values[metric.key(name)])
         changes: dict[str, Any] = {"values": values}
         if not run.exact:
             changes["measured_margin"] = stored_margin(list(values.values()), len(run.seeds), metric.direction)
@@ -87,7 +86,7 @@ def _default_metrics(
     if run.exact:
         logged = {name for result in results.values() for name, _ in result.values}
         errors = [metric.name for metric in task.metrics if metric.goal == "min"]
-        names = [*errors, *(f"valid/{name}" for name in errors), "train/loss"]
+        names = [*errors, *(f"{VALIDATION}{name}" for name in errors), TRAINING_LOSS]
         names = [name for name in names if name in logged]
     goals = {metric.name: metric.goal for metric in task.metrics}
     return {name: MetricBaseline(direction=goals.get(name, "min")) for name in names}
@@ -113,6 +112,13 @@ def check_detection(run: CheckedRun) -> list[str]:
                 f"run {run.name}: {n_now} seeds detect a loss of {DEVIATIONS:g} standard deviations of {name} in "
                 f"{math.floor(100 * large)}% of the checks, less than {DETECTION:.0%}: {fix}"
             )
+        if metric.allowed_loss is None and len(set(values)) == 1:
+            lines.append(
+                f"{name}: nothing may be lost (measured), because all {len(values)} seeds have the value "
+                f"{values[0]:.4g}: no check passes in which one seed is worse by a single test sample; "
+                "set allowed_loss to accept that"
+            )
+            continue
         source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
         lines.append(
             f"{name}: {allowed:.2g} may be lost ({source}); {n_now} seeds detect a loss of 1 standard deviation in "
@@ -140,17 +146,32 @@ def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1
         last = limit(list(metric.values.values()), metric.direction, metric.margin or 0.0)
-        if name in chance and sign * last >= sign * chance[name]:
-            lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {chance[name]:.3g}")
+        score = chance.get(name.removeprefix(VALIDATION))
+        if score is not None and sign * last >= sign * score:
+            lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {score:.3g}")
     return lines
 
 
 def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[str]) -> Update:
-    """Return the record of an update with values measured now.
+    """Return the record of an update of this baseline with values measured now.
 
     Args:
-        file: the baseline; its own uncommitted changes do not count as changes of the code.
         facts: the facts of this environment.
+    """
+    return Update(
+        reason=reason,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=code_commit(file),
+        versions={"python": facts["python"], **facts["packages"]},
+        machine={**machine_kind(facts), "cores": str(facts["cores"]), "system": platform.system()},
+        runs=tuple(names),
+    )
+
+
+def code_commit(file: Path) -> str:
+    """Return the commit of a baseline's repository, and "+changes" if there are uncommitted ones; "" without a commit.
+
+    Uncommitted changes of the baseline itself do not count as changes of the code.
     """
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
@@ -158,11 +179,4 @@ def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[st
     # literal, because a file name may contain the characters of a pattern.
     others = [":/", *(f":(top,exclude,literal){name}" for name in own.splitlines())]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
-    return Update(
-        reason=reason,
-        date=datetime.now(UTC).date().isoformat(),
-        commit=commit + ("+changes" if changed else ""),
-        versions={"python": facts["python"], **facts["packages"]},
-        machine={**machine_kind(facts), "cores": str(facts["cores"]), "system": platform.system()},
-        runs=tuple(names),
-    )
+    return commit + ("+changes" if changed else "")

@@ -17,7 +17,7 @@ from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.settings import text
 
 SPEED = "speed"
-UNRECORDED = "no value is recorded: measure it with `orthobench check --update --reason '...'`"
+UNRECORDED = "not measured yet: measure it with `orthobench check --update --reason '...'`"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def _judge_metric(
     run: CheckedRun, origin: Update | None, name: str, metric: MetricBaseline, results: Mapping[int, SeedResult]
 ) -> Finding:
     values = {seed: result.values.get(metric.key(name)) for seed, result in results.items()}
-    values_now = {seed: value for seed, value in values.items() if value is not None}
+    # As stored in the baseline, because its margin is 0 if all seeds agree, and then rounding alone would be a loss.
+    values_now = {seed: run.stored(value) for seed, value in values.items() if value is not None}
     facts: dict[str, Any] = {
         "before": tuple(metric.values.values()),
         "now": tuple(values_now.values()),

@@ -115,6 +115,28 @@ def test_invalid_entry_is_reported_with_its_place(file, old, new, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('preset = "quick"', "epochs = 12", "[task.adding] has epochs, which is a setting: write it in settings = {}"),
+        ('preset = "quick"', "sequence_length = 12", "[task.adding] has sequence_length, which is a setting"),
+        ('name = "wide"', "forget_bias = 12", "[[run]] adding/lstm has forget_bias, which is a setting"),
+        ('name = "wide"', "name = 'wide'\nepochs = 12", "[[run]] wide has epochs, which is a setting: "),
+        ('preset = "quick"', "epoches = 12", "[task.adding] has epoches, which is not a key of a baseline: see docs"),
+        ('name = "wide"', "name = 'wide'\nepoches = 12", "[[run]] wide has epoches, which is not a key"),
+        ("adding", "array:data.npz", '[task."array:data.npz"] has epochs, which is a setting: write it in settings'),
+    ],
+)
+def test_key_outside_of_settings_is_reported_once_with_its_table(file, old, new, message):
+    """No file data.npz exists, and the settings of training are known nevertheless."""
+    text = TEXT.replace(old, new).replace("[task.array:data.npz]", '[task."array:data.npz"]\nepochs = 12')
+    file.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_baseline(file)
+    assert str(error.value).startswith(f"baseline {file}: {message.format('{ epochs = 12 }')}")
+    assert str(error.value).count("has ") == 1
+
+
 def test_missing_file_is_reported(tmp_path):
     with pytest.raises(UsageError, match="there is no baseline"):
         read_baseline(tmp_path / "none.toml")

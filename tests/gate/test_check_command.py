@@ -10,6 +10,7 @@ import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
 from orthobench.gate.margins import detectable_loss, detection
+from orthobench.reporting.page.regressions import gated_numbers
 from orthobench.store import open_store
 from orthobench.store.tables import CHECK
 
@@ -103,8 +104,7 @@ def test_worse_result_fails(measured, file):
     by_metric = findings(outcome)
     with open_store("history.db") as store:
         (record,) = store.benchmarks(CHECK)
-    assert record.results == json.loads(outcome.out)
-    assert record.environment.facts["commit"]
+    assert record.results == json.loads(outcome.out) | {"commit": ""}  # in a folder without a repository
     assert by_metric["adding/gru mse"]["verdict"] == "worse"
     assert by_metric["adding/rnn mse"]["verdict"] == "same"
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
@@ -127,7 +127,7 @@ def test_better_result_passes(measured, file):
 def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "no value is recorded: measure it with `orthobench check --update --reason '...'`" in outcome.out
+    assert "not measured yet: measure it with `orthobench check --update --reason '...'`" in outcome.out
     assert outcome.err == ""
 
 
@@ -218,13 +218,20 @@ def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert "(3)" in orthobench("check", "--only", "adding/rnn").out
 
 
-@pytest.mark.slow
-def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path):
-    def git(*arguments):
+@pytest.fixture
+def git(tmp_path):
+    """A function that runs git in the test's folder."""
+
+    def call(*arguments):
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
         done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
+    return call
+
+
+@pytest.mark.slow
+def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path, git):
     (tmp_path / "code.py").write_text("1")
     git("init", "-q")
     git("add", ".")
@@ -437,6 +444,81 @@ def test_unknown_setting_is_reported_with_its_run(file, orthobench):
     assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err
 
 
+@pytest.mark.parametrize("option", [(), ("--dry-run",), ("--update", "--reason", "first")])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("hidden_size = 8", "hidden_sise = 8", "unknown setting 'hidden_sise': did you mean hidden_size?"),
+        ("hidden_size = 8", 'hidden_size = "eight"', "hidden_size"),
+        ("metrics.mse", "metrics.mce", "unknown metric 'mce': did you mean mse?"),
+        ("metrics.mse", "metrics.orthogonality", "unknown metric 'orthogonality': known: "),
+        ("metrics.mse", 'metrics."valid/mse"', "valid/mse needs validation data, and adding has none"),
+        ('direction = "min"', 'direction = "max"', 'mse has direction = "max", but the task adding declares the goal'),
+        (
+            '.mse]\ndirection = "min"',
+            '."train/loss"]\ndirection = "max"',
+            'train/loss has direction = "max", but the task adding declares the goal "min"',
+        ),
+    ],
+)
+def test_invalid_run_is_one_line_before_training(file, orthobench, option, old, new, message):
+    file.write_text(TEXT.replace(old, new))
+    outcome = orthobench("check", *option)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("error: run adding/gru: ")
+    assert message in outcome.err
+
+
+def test_metrics_of_validation_data_and_training_can_be_gated(file, orthobench):
+    text = TEXT.partition("[run.metrics")[0].replace("train_size = 200", "train_size = 200, validation_size = 20")
+    names = ("mse", "valid/mse", "train/loss")
+    file.write_text(text + "".join(f'[run.metrics."{name}"]\ndirection = "min"\nallowed_loss = 3\n' for name in names))
+    update = orthobench("check", "--update", "--reason", "first")
+    assert update.code == 0, update.err
+    for name in ("mse", "valid/mse"):
+        assert f"adding/gru: {name} may reach 3." in update.err
+    assert set(read_baseline(file).run[0].metrics) == set(names)
+
+
+UNDECLARED = """\
+from orthobench.tasks.adding import Adding
+
+
+class Twice(Adding):
+    title = "twice"
+
+    def measure(self, outputs, targets):
+        total, weight = super().measure(outputs, targets)["mse"]
+        return {"mse": (total, weight), "doubled": (2 * total, weight)}
+"""
+
+
+def test_undeclared_metric_that_was_measured_is_still_judged(file, orthobench, tmp_path):
+    (tmp_path / "twice.py").write_text(UNDECLARED)
+    text = TEXT.partition('\n[[run]]\ntask = "adding"\nmodel = "rnn"')[0].replace("adding", "twice")
+    file.write_text(text)
+    plugin = ("--plugin", "twice.py")
+    assert orthobench("check", "--update", "--reason", "first", *plugin).code == 0
+    file.write_text(text.replace("metrics.mse", "metrics.doubled"))
+    refused = orthobench("check", *plugin)
+    assert refused.code == 2
+    assert "unknown metric 'doubled'" in refused.err
+    assert "if the task logs it, add it to the task's metrics" in refused.err
+    measured_file(file).write_text(measured_file(file).read_text().replace('"mse"', '"doubled"'))
+    outcome = orthobench("check", "--json", *plugin)
+    assert findings(outcome)["twice/gru doubled"]["now"]
+
+
+def test_plan_names_what_is_not_measured_yet(measured, file, orthobench):
+    new = '[[run]]\nname = "new"\ntask = "adding"\nmodel = "lstm"\n'
+    file.write_text(f'{TEXT}\n[run.metrics."train/loss"]\ndirection = "min"\n{new}')
+    outcome = measured("check", "--dry-run")
+    assert (outcome.code, len(outcome.out.splitlines())) == (0, 2)
+    fix = "not measured yet: measure it with `orthobench check --update --reason '...'`"
+    assert outcome.err.splitlines() == [f"adding/rnn: train/loss: {fix}", f"new: {fix}"]
+    assert measured("check", "--dry-run", "--only", "new").err == f"new: {fix}\n"
+
+
 def test_help_explains_the_exit_codes(orthobench):
     assert "Exit code 0" in orthobench("check", "--help").out
 
@@ -466,6 +548,30 @@ def test_cell_that_a_change_breaks_is_not_measured_and_stops_no_other_run(measur
     assert "could not start" in (tmp_path / "check.xml").read_text()
     assert "rnn seed 2: epoch 1.00" in outcome.err
     assert measured("check", "--update", "--reason", "broken", *own).code == 2  # it has nothing to store
+
+
+def test_history_names_the_commit_and_the_files_of_the_checked_repository(file, orthobench, tmp_path, git):
+    (tmp_path / "cell.py").write_text(CELL)
+    file.write_text(TEXT.rpartition("\n[[run]]")[0].replace('"gru"', '"./cell.py:MyCell"'))
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    assert orthobench("check", "--update", "--reason", "first").code == 0
+    heads = [git("rev-parse", "HEAD")]
+    assert orthobench("check", "--history", "history.db").code == 0
+    (tmp_path / "cell.py").write_text(CELL.replace("pass", "slow = True"))
+    assert orthobench("check", "--history", "history.db").code == 0
+    git("commit", "-q", "-a", "-m", "second")
+    heads.append(git("rev-parse", "HEAD"))
+    change(file, "./cell.py:MyCell", -1000)
+    assert orthobench("check", "--history", "history.db").code == 1
+    with open_store("history.db") as store:
+        (number, *_) = gated_numbers(store)
+        records = store.benchmarks(CHECK)
+    assert [check.commit for check in number.checks] == [heads[0][:9], f"{heads[0][:9]}+", heads[1][:9]]
+    assert [check.commit for check in number.regressions] == [heads[1][:9]]
+    revisions = [record.environment.facts["plugins"][0]["revision"] for record in records]
+    assert revisions[0] != revisions[1] == revisions[2]
 
 
 def test_history_that_is_no_database_is_refused_before_training(measured, tmp_path):

@@ -7,7 +7,10 @@ import pytest
 from orthobench.analysis.inference import Verdict
 from orthobench.gate.baseline import CheckedRun, Update
 from orthobench.gate.results import SeedResult
+from orthobench.gate.update import check_detection, with_new_values
 from orthobench.gate.verdict import Finding, exit_code, judge, refusal, skipped
+from orthobench.plugins import Catalog
+from orthobench.spec.resolve import resolve
 
 FACTS = {
     "cpu": "abacus",
@@ -149,6 +152,42 @@ def test_exact_run_on_another_machine_or_seed_is_undecided():
 def test_processors_of_one_name_and_different_model_are_different_machines():
     other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu_model": "1/2/4"})}
     assert "cpu_model 1/2/3, now 1/2/4" in verdict(checked(exact=True), other).reason
+
+
+def seeds_with(value, count):
+    """Return results that have the same accuracy in each seed, and different losses."""
+    return {
+        seed: SeedResult({("accuracy", "final"): value, ("loss", "final"): float(seed)}, facts=FACTS)
+        for seed in range(count)
+    }
+
+
+def measured_with(value, direction, count):
+    metrics = {"accuracy": {"direction": direction}}
+    run = CheckedRun(task="adding", model="lstm", metrics=metrics, seeds=tuple(range(8)))
+    return with_new_values(run, resolve(Catalog(), "adding", "lstm", {}), seeds_with(value, count))
+
+
+@pytest.mark.parametrize("direction", ["min", "max"])
+@pytest.mark.parametrize("value", [2 / 3, 58 / 60])
+def test_unchanged_value_of_all_seeds_is_the_same_although_no_loss_is_allowed(value, direction):
+    """The mean of 13 values is rounded, and so is each value in the baseline."""
+    run = measured_with(value, direction, 13)
+    assert run.metrics["accuracy"].margin == 0
+    finding = verdict(run, seeds_with(value, 8))
+    assert (finding.verdict, f"{finding.loss:+g} {finding.upper:+g}") == ("same", "+0 +0")
+    worse = verdict(run, seeds_with(value + (1 / 60 if direction == "min" else -1 / 60), 8))
+    assert (worse.verdict, f"{worse.loss:.3f}") == ("worse", "0.017")
+
+
+def test_update_says_that_equal_seeds_allow_no_loss():
+    run = measured_with(2 / 3, "max", 20)
+    (line,) = check_detection(run)
+    assert "nothing may be lost (measured), because all 20 seeds have the value 0.6667" in line
+    assert "set allowed_loss" in line
+    allowed = run.metrics["accuracy"].model_copy(update={"allowed_loss": 0.02})
+    (line,) = check_detection(run.model_copy(update={"metrics": {"accuracy": allowed}}))
+    assert "0.02 may be lost (set by hand, 0 by the rule)" in line
 
 
 def test_two_seeds_are_undecided_with_the_reason():

@@ -39,6 +39,15 @@ def test_number_regresses_where_it_was_not_worse_before(store):
     assert [number.metric for number, _ in regressions(gated_numbers(store))] == ["recall", "mse"]
 
 
+def test_commit_is_that_of_the_checked_repository_and_of_older_records_that_of_orthobench(database):
+    facts = {"commit": "0" * 40, "dirty": True}
+    for recorded in ({"commit": "12345678901+changes"}, {"commit": "12345678901"}, {"commit": ""}, {}):
+        finding = {"run": "adding/lstm", "metric": "mse", "verdict": "worse"}
+        database.store.add_benchmark(CHECK, {"findings": [finding]} | recorded, facts)
+    (number,) = gated_numbers(database.store)
+    assert [check.commit for check in number.checks] == ["123456789+", "123456789", "no commit", "000000000+"]
+
+
 def test_limit_is_on_the_worse_side_of_the_baseline(store):
     limits = {number.metric: number.newest.limit for number in gated_numbers(store)}
     assert limits == {"mse": pytest.approx(0.4), "recall": pytest.approx(0.2)}

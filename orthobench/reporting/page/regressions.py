@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from orthobench.analysis.inference import Verdict, limit
 from orthobench.store import Store
-from orthobench.store.tables import CHECK
+from orthobench.store.tables import CHECK, Benchmark
 
 WIDTH, HEIGHT, MARGIN = 480, 130, 14
 
@@ -83,13 +83,20 @@ def gated_numbers(store: Store) -> list[GatedNumber]:
     """Return the gated numbers of the checks in the database, those that are worse now first."""
     checks: dict[tuple[str, str], list[CheckedNumber]] = {}
     for record in store.benchmarks(CHECK):
-        facts = record.environment.facts
-        commit = str(facts.get("commit") or "no commit")[:9] + ("+" if facts.get("dirty") else "")
+        commit = _short_commit(record)
         for finding in record.results["findings"]:
             key = finding["run"], finding["metric"]
             checks.setdefault(key, []).append(CheckedNumber(record.created_at, commit, finding))
     numbers = [GatedNumber(run, metric, found) for (run, metric), found in checks.items()]
     return sorted(numbers, key=lambda number: (not number.newest.is_worse, not number.regressions))
+
+
+def _short_commit(check: Benchmark) -> str:
+    """Return the commit of the checked code with a "+" if it had changes; of older records that of orthobench."""
+    facts = check.environment.facts
+    of_orthobench = f"{facts.get('commit') or ''}{'+changes' if facts.get('dirty') else ''}"
+    commit, changed, _ = str(check.results.get("commit", of_orthobench)).partition("+")
+    return (commit[:9] or "no commit") + changed
 
 
 def draw_gate(number: GatedNumber) -> Markup:
