@@ -461,6 +461,23 @@ def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
     assert names["run"].task == "classification:shifts.npz"
 
 
+def test_trained_model_reads_the_lengths_of_its_sequences(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    db, padded = tmp_path / "r.db", np.where(np.arange(T)[:, None] < LENGTHS[:, None, None], X, np.nan)
+    run = ob.run(ob.Data(padded, LABELS, lengths=LENGTHS), "gru", db=db, epochs=2, hidden_size=4)
+    trained = ob.load_model(run, db)
+    batch = trained.task.test.batch(torch.arange(len(trained.task.test)))
+    outputs = trained(batch)
+    accuracy = (outputs.argmax(-1) == batch.targets).double().mean().item()
+    assert accuracy == pytest.approx(run.best_value)
+    assert torch.equal(trained(batch.inputs, lengths=batch.lengths), outputs)
+    for number, length in enumerate(batch.lengths.tolist()):
+        alone = trained(batch.inputs[:length, number : number + 1])
+        torch.testing.assert_close(alone, outputs[number : number + 1])
+    with pytest.raises(UsageError, match="have several lengths, and padding would count as steps: give the whole"):
+        trained(batch.inputs)
+
+
 def test_runs_sweeps_and_evaluations_of_own_data(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     db, quick = tmp_path / "r.db", {"epochs": 2, "hidden_size": 4}
