@@ -187,8 +187,9 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
     title = "" if explanation["title"] == explanation["name"] else f": {explanation['title']}"
     kind = "" if explanation["kind"] == explanation["name"] else f"{explanation['kind']} "
     out.print(Text(f"{kind}{explanation['name']}{title}", style="bold"))
-    if explanation.get("paper"):
-        out.print(Text(explanation["paper"]))
+    for line in (explanation.get("paper"), explanation["origin"] if "layer" in explanation else ""):
+        if line:
+            out.print(Text(line))
     if explanation["kind"] == "probe":
         out.print(Text(explanation["schedule"]))
         use = "Every run has it." if explanation["default"] else f"Add it to a run: -s probes={explanation['name']}"
