@@ -32,7 +32,7 @@ def api_pages() -> dict[str, str]:
     return {
         "api/index.md": page(
             "# orthobench",
-            "Everything that the command line does. [The notebook page](../python.md) has examples.",
+            "What the command line does with runs. [The notebook page](../python.md) has examples.",
             *(f"::: {_owner(name)}" for name in names),
         ),
         "api/nn.md": page(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orthobench.api.results import open_results as open_results
     from orthobench.api.results import repair as repair
     from orthobench.api.runs import run as run
+    from orthobench.api.sharing import merge as merge
     from orthobench.api.sharing import publish_runs as publish_runs
     from orthobench.api.sharing import verify as verify
     from orthobench.api.site import publish as publish
@@ -67,7 +68,7 @@ NAMES = {
     "api.results": ("Results", "open_results", "repair"),
     "api.runs": ("run",),
     "api.sweeps": ("sweep", "sweep_file", "tune"),
-    "api.sharing": ("publish_runs", "verify"),
+    "api.sharing": ("merge", "publish_runs", "verify"),
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
     "api.tuned_comparison": ("compare_tuned",),

@@ -1,8 +1,8 @@
-"""Share runs: publish them, and train a published run again to check its numbers."""
+"""Share runs: publish them, merge databases, and train a published run again to check its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from orthobench.api.results import A_RUN
 from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
-from orthobench.hub.place import Hub
+from orthobench.hub.place import Hub, is_hub
 from orthobench.hub.publish import Published, opened_runs
 from orthobench.hub.publish import publish_runs as add_runs
 from orthobench.options.arguments import BackendName, DeviceName
@@ -23,11 +23,16 @@ from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.session.verify import train_again
 from orthobench.settings.assignments import read_conditions
-from orthobench.store import Run
-from orthobench.store.merge import opened_unchanged
+from orthobench.store import Run, open_store
+from orthobench.store.damage import refuse
+from orthobench.store.merge import Merged, opened_unchanged
+from orthobench.store.merge import merge as merge_store
+from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.system.location import Place
+from orthobench.system.location import Location, Place
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
 from orthobench.training.settled import status_in
+from orthobench.weights.copy import copy_weights
 
 
 @checked()
@@ -51,6 +56,51 @@ def publish_runs(hub: Place, db: Place | None = None, *, where: Sequence[str] = 
         if not runs:
             raise UsageError(f"{location} holds no runs to publish: train one with `orthobench run`")
         return add_runs(store, runs, place)
+
+
+@checked()
+def merge(databases: Sequence[Place], db: Place | None = None) -> list[Merged]:
+    """Add the runs of other databases, or published runs, to a database; the others do not change.
+
+    If both databases have a run, the more advanced copy is kept. The files of weights next to the other databases are
+    copied; published runs have none.
+
+    Args:
+        databases: files, SQLAlchemy URLs, or published runs, "hf://ORG/NAME" or a folder.
+        db: the database to merge into; a missing file is created. None for the default database.
+
+    Returns:
+        What came from each of them.
+
+    Raises:
+        UsageError: one of them cannot be read, is damaged, or is the database to merge into; nothing is merged then.
+        StorageError: the database or a file of weights cannot be written.
+    """
+    sources = list(map(Location.of, databases))
+    return [merged for _, merged in merge_each(sources, named_or_default(db, writes=True))]
+
+
+def merge_each(sources: Sequence[Location], db: Location) -> Iterator[tuple[Location, Merged]]:
+    """Merge as `merge` does, and yield each source with what came from it as soon as it is merged."""
+    if not sources:
+        raise UsageError("there is no database to merge: name at least one")
+    for location in sources:
+        if not is_hub(location) and location.is_same(db):
+            raise UsageError(f"{location} is the database to merge into: name another database as source")
+    check_writable(db)
+    root = checkpoint_root(db)
+    with ExitStack() as opened:
+        # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
+        stores = [opened.enter_context(opened_runs(location)) for location in sources]
+        for source in stores:
+            refuse(source.engine)
+        store = opened.enter_context(open_store(db, create=True))
+        for location, source in zip(sources, stores, strict=True):
+            merged = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
+            if not is_hub(location):
+                keys = [*merged.added, *merged.replaced]
+                merged.copied_weights, merged.missing_weights = copy_weights(location, db, store, keys)
+            yield location, merged
 
 
 @checked(run=A_RUN)

@@ -7,8 +7,9 @@ from typing import Any
 
 from orthobench.api.runs import merge
 from orthobench.api.sweeps import Models, texts, with_jobs
+from orthobench.arrays.in_memory import Data
 from orthobench.display.display import Display
-from orthobench.options.arguments import SOME_TEXTS
+from orthobench.options.arguments import tasks
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions
@@ -18,10 +19,12 @@ from orthobench.session.session import open_session
 from orthobench.session.tuned_session import TunedColumn, plan_column, train_column
 from orthobench.system.location import Place
 
+SOME_TASKS = (tasks, "a task or data, such as 'adding', 'array:data.npz' or Data(...), or a list of them")
 
-@checked(task=SOME_TEXTS)
+
+@checked(task=SOME_TASKS)
 def compare_tuned(
-    task: str | Sequence[str] = (),
+    task: str | Data | Sequence[str | Data] = (),
     models: Models = (),
     *,
     tune: int | None = None,
@@ -42,7 +45,8 @@ def compare_tuned(
     test data. The same call resumes, and trains nothing twice.
 
     Args:
-        task: columns of the protocol, such as "adding" or "S3", or tasks; all columns by default.
+        task: columns of the protocol, such as "adding" or "S3", tasks, or own data, as in `run`; all columns by
+            default.
         models: models and layers of other programs; all built-in models by default.
         tune: number of trials of each search, an even one of at least 8.
         seeds: number of fresh seeds of each winner.
@@ -68,7 +72,8 @@ def compare_tuned(
     planner = Planner(catalog, tune or rules.trials, given, match_parameters, match_state)
     count = seeds or rules.seeds
     with use_data_folder(options.data_folder):
-        columns = rules.chosen(catalog, [task] if isinstance(task, str) else task, given)
+        chosen = [task] if isinstance(task, (str, Data)) else task
+        columns = rules.chosen(catalog, list(dict.fromkeys(map(catalog.named_task, chosen))), given)
         entries = [[(catalog.word(name), planner.entry(column, name)) for name in names] for column in columns]
     groups = [[run.config for _, entry in own for run in entry.trials] for own in entries]
     with open_session(db, options, display, dry_run, groups) as session:

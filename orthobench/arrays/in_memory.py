@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orthobench.arrays.arrange import Array, Raw, targets_of_packed
+from orthobench.arrays.arrange import Array, Raw, arrange, kind_of, targets_of_packed
 from orthobench.arrays.own_files import from_table
 from orthobench.arrays.words import ANY, KINDS, Kind
 from orthobench.errors import UsageError, unknown
@@ -48,7 +48,8 @@ class Data:
             name: the name of the data in tables.
 
         Raises:
-            UsageError: an argument is not an array of numbers or text, or a name is not known.
+            UsageError: an argument is not an array of numbers or text, a name is not known, or the arrays do not fit
+                together or cannot be trained on.
         """
         if kind is not None and kind not in KINDS:
             raise unknown("kind", str(kind), KINDS)
@@ -73,6 +74,8 @@ class Data:
         for key, values in (("x", x), ("y", y), ("lengths", lengths), ("split", split)):
             if values is not None:
                 self.arrays[key] = _array(key, values)
+        given = self.arrays.get
+        _check(Raw(self.arrays["x"], given("y"), given("lengths"), given("split")), kind)
 
     def task_word(self) -> str:
         """Write the data unless it is written, and return the word that names its task.
@@ -96,6 +99,25 @@ class Data:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{key} {list(values.shape)}" for key, values in self.arrays.items())
         return f"Data({self.name}: {shapes})"
+
+
+def _check(raw: Raw, kind: Kind | None) -> None:
+    """Refuse arrays that no layout makes fit together.
+
+    Raises:
+        UsageError: as for `arrange`.
+    """
+    chosen = kind or kind_of(raw)
+    try:
+        arrange(raw, chosen)
+    except UsageError:
+        try:
+            arrange(raw, chosen, "time_first")  # a setting may still choose it
+        except UsageError:
+            pass
+        else:
+            return
+        raise
 
 
 def _array(name: str, values: Any) -> Array:

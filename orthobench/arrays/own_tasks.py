@@ -126,6 +126,15 @@ class DataSettings(Settings):
         wanted = getattr(self, "targets", None)
         return open_data(Path(self.data), str(self.data_md5), self.kind, self.layout, wanted)
 
+    @property
+    def train_size(self) -> int:
+        """The number of training sequences, or of windows.
+
+        Raises:
+            UsageError: the data cannot be divided.
+        """
+        return len(divide(self.sequences, self).parts[0])
+
 
 def _word(value: Any) -> Any:
     return None if value is None or str(value).lower() == "none" else str(value)
@@ -581,7 +590,6 @@ def task_of(kind: Kind, name: str, data: str = "") -> type[DataTask]:
 def _batch_size(settings: Any) -> int:
     """Return the usual batch size: a power of two that leaves at least two batches in the training data."""
     with contextlib.suppress(UsageError):  # the run itself will raise it
-        read = settings.read({})
-        count = len(divide(read.sequences, read).parts[0])
+        count = settings.read({}).train_size
         return int(min(LARGEST_BATCH, 2 ** (max(1, count // 2).bit_length() - 1)))
     return LARGEST_BATCH

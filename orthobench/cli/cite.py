@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from orthobench.cli import completion
-from orthobench.cli.options import DEFAULT_DATABASE, Database, PluginFiles
+from orthobench.cli.options import DEFAULT_DATABASE, Database, PluginFiles, spelled
 
 
 def command(
@@ -28,4 +28,6 @@ def command(
     """
     from orthobench import api
 
-    typer.echo("\n\n".join(api.cite(*names, db=db, plugins=plugin or ())))
+    entries = api.cite(*names, db=db, plugins=plugin or ())
+    # Only the comments, because backquotes in an entry are LaTeX's.
+    typer.echo("\n\n".join(spelled(entry) if entry.startswith("%") else entry for entry in entries))

@@ -150,8 +150,13 @@ def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
         return record
     if entry.kind == "model" and not entry.is_built_in:
         from orthobench.bench.before_training import diagnose
+        from orthobench.spec.resolve import left_to_protocol
 
-        record |= {"diagnosis": diagnose(catalog.load("model", entry.name), catalog.load("model", "lstm"))}
+        model = catalog.load("model", entry.name)
+        record |= {"diagnosis": diagnose(model, catalog.load("model", "lstm"))}
+        for setting in record["settings"]:
+            if setting["name"] in left_to_protocol(model.Settings):
+                setting["meaning"] += "; if the task's protocol names one, that is the default"
     if is_own_data(entry.name):
         own = catalog.load("task", entry.name)
         record |= {"data": own.remark(own.Settings.read({}))}
@@ -182,8 +187,9 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
     title = "" if explanation["title"] == explanation["name"] else f": {explanation['title']}"
     kind = "" if explanation["kind"] == explanation["name"] else f"{explanation['kind']} "
     out.print(Text(f"{kind}{explanation['name']}{title}", style="bold"))
-    if explanation.get("paper"):
-        out.print(Text(explanation["paper"]))
+    for line in (explanation.get("paper"), explanation["origin"] if "layer" in explanation else ""):
+        if line:
+            out.print(Text(line))
     if explanation["kind"] == "probe":
         out.print(Text(explanation["schedule"]))
         use = "Every run has it." if explanation["default"] else f"Add it to a run: -s probes={explanation['name']}"

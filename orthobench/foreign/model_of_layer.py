@@ -61,22 +61,21 @@ _logger = logging.getLogger("orthobench")
 
 # Cached, because the trials are remembered by class, and a layer should have the same class each time.
 @functools.cache
-def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
+def model_of(layer: Any, name: str) -> type[Foreign]:
     """Return the model class of a layer's class.
 
     Args:
         name: the name by which the user calls the layer, such as "torch.nn:GRU".
-        origin: where it comes from, such as "torch 2.9.0".
 
     Raises:
         UsageError: the class is not an `nn.Module`, or its constructor has no argument for a size.
     """
     if not (inspect.isclass(layer) and issubclass(layer, nn.Module)):
         raise UsageError("it is not a class derived from torch.nn.Module")
-    constructor = read_constructor(layer)
+    constructor, paper = read_constructor(layer), getattr(layer, "paper", "")
     members: dict[str, Any] = {
         "title": name,
-        "paper": origin,
+        "paper": paper if isinstance(paper, str) else "",
         "Settings": settings_class(layer, name, constructor),
         "module_class": layer,
         "name": name,

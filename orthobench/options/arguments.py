@@ -159,6 +159,12 @@ def task(value: Any) -> Any:
     return value if callable(getattr(type(value), "task_word", None)) else word(value)
 
 
+def tasks(value: Any) -> tuple[Any, ...]:
+    """Return a list of names and data; a single one is a list of one."""
+    is_one = callable(getattr(type(value), "task_word", None))
+    return tuple(map(task, (value,) if is_one else listed(value)))
+
+
 def parameters(value: Any) -> Any:
     """Return a number of parameters, as a number or as a text, or a model that has it."""
     return whole(0)(value) if isinstance(value, Real) else model(value)

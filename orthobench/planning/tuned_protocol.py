@@ -93,6 +93,9 @@ class Protocol:
         A task without a column becomes one with its own sizes. A column whose task the overrides change is called after
         them, because its title names sizes that it then does not have.
 
+        Args:
+            names: names of columns or tasks; own data is named by `Catalog.named_task`.
+
         Raises:
             UsageError: a name is neither a column nor a task.
         """
@@ -315,9 +318,9 @@ class Planner:
 
         matched = self._size(column, model, model_class, lambda size: resolved(points[0], size), overrides)
         size = None if matched is None else matched.hidden_size
+        iterations, shared["evaluate_every"] = self._length(resolved(points[0], size), "evaluate_every" in overrides)
         runs = [SweepRun(resolved(point, size), point) for point in points]
         config = runs[0].config
-        iterations = self._iterations(config)
         return Entry(
             self._trained(column, config, overrides, iterations),
             model,
@@ -366,11 +369,14 @@ class Planner:
             return None
 
     @staticmethod
-    def _iterations(config: RunConfig) -> int:
-        """Return the length of a run.
+    def _length(config: RunConfig, is_fixed: bool) -> tuple[int, int | None]:
+        """Return the number of iterations of a run, and `evaluate_every` with an evaluation before the first rung.
+
+        Args:
+            is_fixed: whether the user has set `evaluate_every`.
 
         Raises:
-            UsageError: it does not follow from the settings, or the first rung has no evaluation.
+            UsageError: the length does not follow from the settings, or the first rung has no evaluation.
         """
         training, size = config.training, getattr(config.task_settings, "train_size", None)
         if isinstance(size, int):
@@ -380,13 +386,15 @@ class Planner:
             total = per_epoch = training.max_iterations
         else:
             raise UsageError(f"{config.spec.task} does not say how long a run is: set max_iterations")
-        every = min(training.evaluate_every or per_epoch, per_epoch)
-        if every > RUNGS[0] * total:
+        every = training.evaluate_every
+        if min(every or per_epoch, per_epoch) > RUNGS[0] * total and not is_fixed:
+            every = max(1, total // EVALUATIONS)  # because an epoch of a short run is longer than the first rung
+        if min(every or per_epoch, per_epoch) > RUNGS[0] * total:
             raise UsageError(
                 f"evaluate_every={every} leaves the first {RUNGS[0]:.0%} of {total} iterations without an "
-                "evaluation, after which the worse half of the trials stops: set a smaller one"
+                "evaluation, after which the worse half of the trials stops: set a smaller one, or train for longer"
             )
-        return total
+        return total, every
 
     @staticmethod
     def _refuse(overrides: Mapping[str, Any], point: Mapping[str, str], settings: type[Settings]) -> None:

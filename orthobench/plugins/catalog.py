@@ -421,7 +421,7 @@ def _load_layer(layer: NamedLayer) -> Any:
         cls = quietly(layer.load, layer.name.rpartition(":")[0])
         if inspect.isclass(cls) and issubclass(cls, _base("model")):
             return _checked("model", cls)
-        return model_of(cls, layer.name, layer.sources.origin)
+        return model_of(cls, layer.name)
     except UsageError as error:
         raise PluginError(str(error)) from error
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orthobench.display.display import Display
 from orthobench.errors import UsageError, shell_command
 from orthobench.isolation import isolated
+from orthobench.options.arguments import KeepWeights
 from orthobench.options.run_options import RunOptions
 from orthobench.sinks.live import LiveSinks
 from orthobench.sinks.targets import parse_target
@@ -80,8 +81,29 @@ def train_one(
             for destination in options.log_to:
                 command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
                 _logger.warning("run %s is %s, so nothing is sent to %s: %s", key, run.status, destination, command)
+            _say_missing_weights(store, run, options.keep_weights)
             return run
         return _train(config, store, database, options, display, extend, trainer)
+
+
+def _say_missing_weights(store: Store, run: Run, wanted: KeepWeights) -> None:
+    """Warn if a run with a result lacks the weights that it should keep.
+
+    With "best" this says nothing, because it is the default, which the user may not have asked for.
+    """
+    if wanted not in ("last", "both"):
+        return
+    kept = {record.kind for record in store.weights([run.id])} - {"state"}
+    if kept >= ({"last"} if wanted == "last" else {"best", "last"}):
+        return
+    what = f"only its {' and '.join(sorted(kept))} weights" if kept else "no weights"
+    _logger.warning(
+        "run %s is %s and has kept %s, so `keep_weights=%r` has no effect: `force=True` trains it again",
+        run.key,
+        run.status,
+        what,
+        wanted,
+    )
 
 
 def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:

@@ -238,10 +238,17 @@ def _protocol(catalog: Catalog, task: str, model: str) -> dict[str, Any]:
 
     values, settings = dict(catalog.load("task", task).protocol), catalog.load("model", model).Settings
     is_published = catalog.find("task", task).is_built_in and catalog.find("model", model).is_built_in
-    for name in PROTOCOL_OF_MODELS:
-        if is_published or _declares(settings, "optimizer") or _declares(settings, name):
-            values.pop(name, None)
-    return values
+    left = () if is_published else left_to_protocol(settings)
+    return {name: value for name, value in values.items() if name in left or name not in PROTOCOL_OF_MODELS}
+
+
+def left_to_protocol(settings: type[Settings]) -> tuple[str, ...]:
+    """Return the settings of a model that it leaves to the task's protocol, because it gives them no default."""
+    from orthobench.task import PROTOCOL_OF_MODELS
+
+    if _declares(settings, "optimizer"):
+        return ()
+    return tuple(name for name in PROTOCOL_OF_MODELS if not _declares(settings, name))
 
 
 def _declares(settings: type[Settings], name: str) -> bool:

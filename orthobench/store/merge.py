@@ -38,12 +38,22 @@ BATCH = 1000
 
 @dataclass
 class Merged:
-    """The result of a merge: keys of runs, and the number of rows added to each other table."""
+    """The result of a merge.
+
+    Attributes:
+        added, replaced, unchanged: the keys of runs that the target did not have, of those of which the source had got
+            further, and of the others.
+        rows: the number of rows added to each other table.
+        copied_weights, missing_weights: the number of files of weights that were copied with the runs, and of those
+            that are missing or were changed.
+    """
 
     added: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
+    copied_weights: int = 0
+    missing_weights: int = 0
 
 
 @contextmanager

@@ -20,9 +20,11 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.system.location import Location, Place
-from orthobench.task import Task
+from orthobench.task import Batch, Task
 from orthobench.weights.weights_files import BROKEN, SUFFIX, Content, decode, read_weights
 
+BY_LENGTH = ("last_valid", "mean")
+"""The readouts whose outputs depend on the number of valid steps."""
 LEAST_ROOM = 1 << 30
 """Bytes that a model may take in any case."""
 UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
@@ -33,8 +35,8 @@ UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErro
 class TrainedModel:
     """A model with the weights of a run, and the run's task.
 
-    Call it with preprocessed inputs `[time, batch, features]`, such as the inputs of the task's batches, or with symbol
-    numbers `[time, batch]`. The outputs are `[batch, p]`, or `[time, batch, p]` if the task reads all steps.
+    Call it with a batch of the task, or with preprocessed inputs `[time, batch, features]` or symbol numbers
+    `[time, batch]`. The outputs are `[batch, p]`, or `[time, batch, p]` if the task reads all steps.
 
     Attributes:
         model: the model, in evaluation mode.
@@ -70,13 +72,31 @@ class TrainedModel:
             return self.config.task_class(self.config.task_settings, self.config.spec.seed, self.device)
 
     @torch.no_grad()
-    def __call__(self, inputs: Tensor, lengths: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, inputs: Batch | Tensor, lengths: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """Return the outputs for preprocessed inputs.
 
         Args:
-            lengths: the number of valid steps of each sequence, `[batch]`; None: all steps are valid.
+            inputs: a batch with its lengths and positions, or inputs alone.
+            lengths: the number of valid steps of each sequence, `[batch]`; None for a single sequence, or if the task
+                has sequences of one length.
             positions: the steps to read, `[answers, batch]`, if the task reads certain steps.
+
+        Raises:
+            UsageError: the outputs depend on lengths or positions, and these are missing, or are given twice.
         """
+        if isinstance(inputs, Batch):
+            if lengths is not None or positions is not None:
+                raise UsageError("a batch has its own lengths and positions: leave `lengths` and `positions` out")
+            lengths, positions, inputs = inputs.lengths, inputs.positions, inputs.inputs
+        elif lengths is None and self.signature.readout in BY_LENGTH and inputs.shape[1] > 1:
+            raise UsageError(
+                f"the sequences of {self.config.spec.task} have several lengths, and padding would count as steps: "
+                "give the whole batch, or `lengths`"
+            )
+        elif positions is None and self.signature.readout == "positions":
+            raise UsageError(f"{self.config.spec.task} reads certain steps: give the whole batch, or `positions`")
         x, valid, read = (None if t is None else t.to(self.device) for t in (inputs, lengths, positions))
         outputs: Tensor = self.model(x, lengths=valid, positions=read)[0]
         return outputs

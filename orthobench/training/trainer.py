@@ -46,8 +46,9 @@ class Trainer:
         if self.training.plateau_decay != 1 and task.validation is None:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         if self.training.judged_by != "test" and task.validation is None:
-            sized = "validation_size" in type(config.task_settings).model_fields
-            remedy = "give a validation_size" if sized else "leave it at test"
+            fields = type(config.task_settings).model_fields
+            sized = [name for name in ("validation_size", "validation_share") if name in fields]
+            remedy = f"give a {sized[0]}" if sized else "leave it at test"
             raise UsageError(
                 f"judged_by={self.training.judged_by} needs validation data, and {spec.task} has none: {remedy}"
             )

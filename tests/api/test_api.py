@@ -447,6 +447,24 @@ def test_report_accepts_the_formats_and_filters_of_the_command_line(results, ort
 
 
 @pytest.mark.slow
+def test_merge_adds_runs_and_their_weights(orthobench):
+    runs = [ob.run("adding", "rnn", seed=seed, db=f"{seed}.db", settings=SETTINGS) for seed in (0, 1)]
+    merged = ob.merge(["0.db", Path("1.db")], "all.db")
+    assert [(each.added, each.unchanged, each.copied_weights) for each in merged] == [
+        ([run.key], [], 1) for run in runs
+    ]
+    assert ob.evaluate(runs[1].key, db="all.db").metrics[0].value == runs[1].best_value
+    (again,) = ob.merge("0.db", "all.db")
+    assert (again.added, again.unchanged, again.copied_weights) == ([], [runs[0].key], 0)
+    assert "1 known" in orthobench("merge", "1.db", "--db", "all.db").out
+    for wrong, message in (("all.db", "is the database to merge into"), ("no.db", "there is no database no.db")):
+        with pytest.raises(ob.UsageError, match=message):
+            ob.merge(["0.db", wrong], "all.db")
+    with pytest.raises(ob.UsageError, match="there is no database to merge: name at least one"):
+        ob.merge([], "new.db")
+    assert not Path("new.db").exists()
+
+
 def test_check_against_a_baseline(capfd):
     settings = ", ".join(f"{name} = {value}" for name, value in SETTINGS.items())
     Path("baseline.toml").write_text(

@@ -442,12 +442,28 @@ def test_sequences_of_different_lengths_in_memory(tmp_path, monkeypatch):
         ({"x": X, "name": "../d"}, "name='../d'"),
         ({"x": np.array([object()])}, "Python objects"),
         ({"x": [X[0], X[1, :3, :2]]}, "x: its sequences have shapes"),
+        ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y [5]: "),
+        ({"x": X, "y": LABELS, "lengths": np.zeros(N, int)}, "lengths[0]=0 is not a whole number from 1 to the 7"),
+        ({"x": X, "y": LABELS, "split": ["train"] * N}, "split has no sequence for test"),
+        ({"x": np.full_like(X, np.nan), "y": LABELS}, "x is NaN at sequence 0, step 0, feature 0"),
+        ({"x": X, "kind": "regression"}, "it has no targets y, which regression needs"),
     ],
 )
 def test_bad_data_in_memory_is_refused(arguments, message):
     with pytest.raises(UsageError) as error:
         ob.Data(**arguments)
     assert message in str(error.value)
+
+
+def test_arrays_that_only_a_setting_makes_fit_are_accepted(tmp_path, monkeypatch):
+    """Both axes of this array may be time, and its padding is where the lengths say with time first alone."""
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
+    lengths = 1 + np.arange(N) * 7 % N
+    x = np.where(np.arange(N)[:, None] < lengths, np.arange(N), np.nan)[..., None]
+    data = ob.Data(x, LABELS, lengths=lengths)
+    with pytest.raises(UsageError, match="x is NaN"):
+        task(data.task_word())
+    assert len(task(data.task_word(), layout="time_first").inputs) == lengths.sum()
 
 
 def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
@@ -459,6 +475,23 @@ def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
     exec(code, names)
     assert names["run"].status == "finished"
     assert names["run"].task == "classification:shifts.npz"
+
+
+def test_trained_model_reads_the_lengths_of_its_sequences(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    db, padded = tmp_path / "r.db", np.where(np.arange(T)[:, None] < LENGTHS[:, None, None], X, np.nan)
+    run = ob.run(ob.Data(padded, LABELS, lengths=LENGTHS), "gru", db=db, epochs=2, hidden_size=4)
+    trained = ob.load_model(run, db)
+    batch = trained.task.test.batch(torch.arange(len(trained.task.test)))
+    outputs = trained(batch)
+    accuracy = (outputs.argmax(-1) == batch.targets).double().mean().item()
+    assert accuracy == pytest.approx(run.best_value)
+    assert torch.equal(trained(batch.inputs, lengths=batch.lengths), outputs)
+    for number, length in enumerate(batch.lengths.tolist()):
+        alone = trained(batch.inputs[:length, number : number + 1])
+        torch.testing.assert_close(alone, outputs[number : number + 1])
+    with pytest.raises(UsageError, match="have several lengths, and padding would count as steps: give the whole"):
+        trained(batch.inputs)
 
 
 def test_runs_sweeps_and_evaluations_of_own_data(tmp_path, monkeypatch):

@@ -111,6 +111,34 @@ def test_external_plugin_is_a_comment_with_its_paper(orthobench, tmp_path):
     assert orthobench("cite", "mine", "--plugin", "mine.py").out == "% model mine: Mine. A Paper. 2030\n"
 
 
+CELLS = """
+import torch
+
+
+class MyCell(torch.nn.RNN):
+    pass
+
+
+class Published(torch.nn.RNN):
+    paper = "Mine. A Paper. 2030"
+"""
+
+
+def test_layer_is_a_comment_with_the_paper_of_its_class(orthobench, tmp_path):
+    (tmp_path / "cell.py").write_text(CELLS)
+    assert orthobench("cite", "./cell.py:MyCell").out == "% model cell.py:MyCell: its class names no paper\n"
+    assert orthobench("cite", "./cell.py:Published").out == "% model cell.py:Published: Mine. A Paper. 2030\n"
+    explained = orthobench("plugins", "./cell.py:Published").out.splitlines()
+    assert explained[1:3] == ["Mine. A Paper. 2030", "cell.py"]
+
+
+def test_run_of_a_missing_plugin_names_the_option(orthobench, tmp_path, tiny_options):
+    (tmp_path / "mine.py").write_text("from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    pass\n")
+    assert orthobench("run", "adding", "mine", "--plugin", "mine.py", *tiny_options).code == 0
+    key = orthobench("ls", "--json").out.split('"run": "')[1][:12]
+    assert orthobench("cite", key).out.startswith("% model mine: its plugin is not here, name its file with --plugin\n")
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

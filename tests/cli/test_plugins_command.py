@@ -49,6 +49,29 @@ def test_model_page_lists_its_settings(orthobench):
     assert max(map(len, lines)) <= 120
 
 
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ("", ["learning_rate", "optimizer"]),
+        ("    learning_rate: Positive = 0.1", ["optimizer"]),
+        ("    optimizer: OptimizerName = 'sgd'", []),
+    ],
+)
+def test_model_page_says_what_the_protocol_of_a_task_sets(orthobench, tmp_path, settings, left):
+    (tmp_path / "mine.py").write_text(
+        "from orthobench.model.base import ModelSettings, OptimizerName, Positive\n"
+        "from orthobench.models.rnn import RNN\n"
+        f"class Own(ModelSettings):\n    forget: float = 1.0\n{settings}\n"
+        "class Mine(RNN):\n    Settings = Own\n"
+    )
+    explained = json.loads(orthobench("plugins", "mine", "--plugin", "mine.py", "--json").out)
+    meanings = {setting["name"]: setting["meaning"] for setting in explained["settings"]}
+    assert [name for name, meaning in sorted(meanings.items()) if "the task's protocol" in meaning] == left
+    layer = json.loads(orthobench("plugins", "torch.nn:RNN", "--json").out)
+    (optimizer,) = (setting for setting in layer["settings"] if setting["name"] == "optimizer")
+    assert optimizer["meaning"].endswith("; if the task's protocol names one, that is the default")
+
+
 def test_task_training_and_probe_pages_list_their_settings(orthobench):
     explained = json.loads(orthobench("plugins", "adding", "--json").out)
     values = {setting["name"]: [each["value"] for each in setting["papers"]] for setting in explained["settings"]}

@@ -20,8 +20,8 @@ FLAG = re.compile(r"(?!^--[a-z]+=)(?<![\w-])--?[a-z][a-z-]*(?![\w-])")
 COMMAND = re.compile(r"`[^`]* [^`]*`")
 """A command in a message, which is the same in both uses."""
 ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=[^`]*)?`")
-OTHERS = {"capacity", "split", "reproduce", "finding"}
-"""Words in backquotes in the descriptions of settings and fields."""
+OTHERS = {"capacity", "split", "reproduce", "finding", "lengths", "positions"}
+"""Words in backquotes in the descriptions of settings and fields, and arguments of a trained model, of no command."""
 
 
 def sentences(file: Path) -> Iterator[tuple[int, str]]:

@@ -119,7 +119,7 @@ class Leaky(nn.Module):
 )
 def test_program_of_a_foreign_layer_runs_over_other_lengths(layer):
     """A step at a time, so a layer whose own kernel rounds differently may differ in the last digits."""
-    cls = model_of(layer, layer.__name__, "test")
+    cls = model_of(layer, layer.__name__)
     model = cls(cls.Settings.read({"hidden_size": 8}), Signature(2, 3, "all"), torch.Generator().manual_seed(0)).eval()
     program = loaded(model)
     for steps in OTHERS:

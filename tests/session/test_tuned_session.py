@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.command import call_here
 from support.sweeps import numbers
@@ -346,6 +347,30 @@ def test_run_without_validation_data_is_refused(tmp_path):
             settings=SHORT | {"judged_by": "validation", "validation_size": "0"},
         )
     assert not (tmp_path / "a.db").exists()
+
+
+def test_own_data_is_a_column(tmp_path, monkeypatch, capsys):
+    """Its runs are so short that the protocol has to evaluate within an epoch, before the first rung."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    labels = np.arange(600) % 2
+    data = ob.Data(np.random.RandomState(0).normal(size=(600, 3, 2)) + 2 * labels[:, None, None], labels, name="mine")
+    db = tmp_path / "a.db"
+    (column,) = ob.compare_tuned(data, ["rnn", "gru"], db=db, seeds=2, jobs=0, epochs=3, hidden_size=4)
+    assert (column.column.task, column.metric, column.is_complete) == ("classification:mine.npz", "accuracy", True)
+    assert [model.entry.iterations for model in column.models] == [39, 39]  # 420 training sequences, 32 in a batch
+    assert all(run.best_value > 0.8 for model in column.models for run in model.runs)
+    word = data.task_word().replace("classification:", "array:")
+    command = ["compare", "--tune", "8", "-t", word, "--models", "rnn,gru", "--seeds", "2", "-s", "epochs=3"]
+    assert call_here(monkeypatch, [*command, "-s", "hidden_size=4", "--db", str(db), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "classification:mine.npz: 8 trials of 39 iterations" in shown
+    assert [line.split()[-2:] for line in shown.splitlines() if line.split()[:1] in (["rnn"], ["gru"])] == [
+        ["0", "0s"],
+        ["0", "0s"],
+    ]
+    with pytest.raises(ob.UsageError, match=r"classification:mine\.npz has none: give a validation_share$"):
+        ob.compare_tuned([data], "rnn", db=tmp_path / "b.db", jobs=0, validation_share=0)
 
 
 def given(*sizes: str) -> list[str]:

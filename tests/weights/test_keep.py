@@ -201,6 +201,25 @@ def test_training_again_replaces_the_files(tmp_path, tiny):
     assert list((tmp_path / "r.db.weights").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "kept"),
+    [("none", "last", "no weights"), ("none", "both", "no weights"), ("best", "both", "only its best weights")],
+)
+def test_finished_run_without_the_requested_weights_says_so(tmp_path, tiny, caplog, first, then, kept):
+    done = run(tmp_path, tiny, keep_weights=first)
+    run(tmp_path, tiny, keep_weights=then)
+    line = f"has kept {kept}, so `keep_weights='{then}'` has no effect: `force=True` trains it again"
+    assert [record.getMessage() for record in caplog.records] == [f"run {done.key} is finished and {line}"]
+
+
+@pytest.mark.parametrize("mode", ["none", "best", "last", "both"])
+def test_finished_run_with_the_requested_weights_says_nothing(tmp_path, tiny, caplog, mode):
+    for _ in range(2):
+        run(tmp_path, tiny, keep_weights=mode)
+    run(tmp_path, tiny)
+    assert not caplog.records
+
+
 def test_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     """A merged database may hold any path."""
     done = run(tmp_path, tiny)

@@ -75,10 +75,25 @@ def test_model_is_loaded_with_its_task(database, tiny):
     assert (trained.kind, trained.iteration) == ("best", run.best_iteration)
     batch = trained.task.test.batch(torch.arange(20))
     outputs = trained(batch.inputs)
+    assert torch.equal(trained(batch), outputs)
     assert outputs.shape == (20, 1)
     assert not outputs.requires_grad
     error = (outputs - batch.targets).square().mean()
     torch.testing.assert_close(error.item(), run.best_value)
+
+
+def test_batch_brings_the_positions_that_its_task_reads(database):
+    small = {"train_size": "20", "batch_size": "10", "test_size": "20", "hidden_size": "8", "epochs": "1"}
+    run = ob.run("mqar", "lstm", db=database, settings=small, options=KEEPING)
+    trained = ob.load_model(run, database, weights="last")
+    batch = trained.task.test.batch(torch.arange(3))
+    outputs = trained(batch)
+    assert outputs.shape[:2] == batch.positions.shape
+    assert torch.equal(trained(batch.inputs, positions=batch.positions), outputs)
+    with pytest.raises(UsageError, match=r"^mqar reads certain steps: give the whole batch, or `positions`$"):
+        trained(batch.inputs)
+    with pytest.raises(UsageError, match="a batch has its own lengths and positions"):
+        trained(batch, positions=batch.positions)
 
 
 def test_evaluation_with_other_lengths_and_data(database, tiny):
