@@ -16,7 +16,6 @@ from orthobench.task import Split, as_stream
 from orthobench.training.build import build_trainer
 from orthobench.training.graph import WARM_UP
 from orthobench.training.loop import Evaluator
-from orthobench.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
