@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.gate.baseline import CheckedRun, condition
 from orthobench.gate.margins import DETECTION, detectable_loss, power
-from orthobench.gate.verdict import UNRECORDED, refusal
+from orthobench.gate.verdict import refusal, unrecorded
 from orthobench.spec.resolve import RunConfig
 
 
@@ -67,5 +67,5 @@ def unplanned_lines(runs: Sequence[CheckedRun], configs: Mapping[str, Sequence[R
             lines.append(f"{run.name}: {finding.reason}")
         else:
             unmeasured = (name for name, metric in run.metrics.items() if not metric.values)
-            lines += [f"{run.name}: {name}: {UNRECORDED}" for name in unmeasured]
+            lines += [f"{run.name}: {name}: {unrecorded(run)}" for name in unmeasured]
     return lines

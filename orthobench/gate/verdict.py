@@ -11,13 +11,15 @@ from orthobench.analysis import inference
 from orthobench.analysis.inference import Verdict
 from orthobench.analysis.pairing import changed, single
 from orthobench.analysis.statistics import FEWEST_SEEDS
+from orthobench.errors import shell_command
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
 from orthobench.gate.margins import power
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.settings import text
 
 SPEED = "speed"
-UNRECORDED = "not measured yet: measure it with `orthobench check --update --reason '...'`"
+SEEDS_OF_UPDATE = 20
+"""The seeds with which docs/check.md measures a baseline, because five say little about rare failures to learn."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         return Finding(run.name, _metrics(run), verdict, reason)
 
     if not run.has_values:
-        return refused(Verdict.MISSING, UNRECORDED)
-    update = "run `orthobench check --update --reason '...'`"
+        return refused(Verdict.MISSING, unrecorded(run))
+    update = f"run {_update(run)}"
     if changes := _changed_settings(run):
         return refused(Verdict.INCONCLUSIVE, f"measured with {', '.join(changes)}: {update}")
     if run.condition != condition:
@@ -109,6 +111,17 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         )
         return refused(Verdict.INCONCLUSIVE, reason)
     return None
+
+
+def unrecorded(run: CheckedRun) -> str:
+    """Say that a run, or one of its metrics, has no value, and how to measure it."""
+    return f"not measured yet: measure it with {_update(run)}"
+
+
+def _update(run: CheckedRun) -> str:
+    """Return the command that measures this run alone, and an exact one with its own seeds."""
+    seeds = () if run.exact else ("--seeds", SEEDS_OF_UPDATE)
+    return f"`{shell_command('check', '--only', run.name, '--update', *seeds)} --reason '...'`"
 
 
 def _changed_settings(run: CheckedRun) -> list[str]:
@@ -155,7 +168,7 @@ def _judge_metric(
         return Finding(run.name, name, verdict, reason, **facts, **more)
 
     if not metric.values:
-        return finding(Verdict.MISSING, UNRECORDED)
+        return finding(Verdict.MISSING, unrecorded(run))
     if diverged := [seed for seed, result in results.items() if result.diverged]:
         return finding(Verdict.WORSE, f"diverged: {_seeds(diverged)}")
     if lacking := [seed for seed, value in values.items() if value is None]:
@@ -168,7 +181,7 @@ def _judge_metric(
     if metric.margin is None:
         return finding(
             Verdict.MISSING,
-            "no allowed_loss: set it, or measure a margin with `orthobench check --update --reason '...'`",
+            f"no allowed_loss: set it, or measure a margin with {_update(run)}",
         )
 
     before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin

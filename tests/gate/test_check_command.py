@@ -127,7 +127,8 @@ def test_better_result_passes(measured, file):
 def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "not measured yet: measure it with `orthobench check --update --reason '...'`" in outcome.out
+    command = "orthobench check --only adding/rnn --update --seeds 20 --reason '...'"
+    assert f"not measured yet: measure it with `{command}`" in outcome.out
     assert outcome.err == ""
 
 
@@ -514,9 +515,12 @@ def test_plan_names_what_is_not_measured_yet(measured, file, orthobench):
     file.write_text(f'{TEXT}\n[run.metrics."train/loss"]\ndirection = "min"\n{new}')
     outcome = measured("check", "--dry-run")
     assert (outcome.code, len(outcome.out.splitlines())) == (0, 2)
-    fix = "not measured yet: measure it with `orthobench check --update --reason '...'`"
-    assert outcome.err.splitlines() == [f"adding/rnn: train/loss: {fix}", f"new: {fix}"]
-    assert measured("check", "--dry-run", "--only", "new").err == f"new: {fix}\n"
+    lines = [
+        f"{shown}: not measured yet: measure it with `orthobench check --only {run} --update --seeds 20 --reason '...'`"
+        for shown, run in (("adding/rnn: train/loss", "adding/rnn"), ("new", "new"))
+    ]
+    assert outcome.err.splitlines() == lines
+    assert measured("check", "--dry-run", "--only", "new").err.splitlines() == lines[1:]
 
 
 def test_help_explains_the_exit_codes(orthobench):
