@@ -10,11 +10,12 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orthobench.errors import unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.papers.paper_study import PaperRecord
 from orthobench.papers.paper_study import Study as Study
 
@@ -308,8 +309,15 @@ class Paper(PaperRecord):
     authors: str
     venue: str
     year: int
-    priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
-    names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
+    priority: int = Field(
+        description="papers with smaller numbers come first in the search for defaults and in reports; with equal "
+        "numbers, the key decides"
+    )
+    names: dict[str, str] = Field(
+        {},
+        description="models' names as printed, by their names here; the label of a row begins with the name, or else "
+        "with the stored name",
+    )
     aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed, if not as a table says")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
@@ -398,10 +406,36 @@ class Paper(PaperRecord):
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """Return all papers, by priority."""
-    texts = [entry.read_text("utf-8") for entry in files("orthobench.papers").iterdir() if entry.name.endswith(".toml")]
-    loaded = [Paper.model_validate(_with_digits(tomllib.loads(text, parse_float=_Decimal))) for text in texts]
-    return tuple(sorted(loaded, key=lambda paper: paper.priority))
+    """Return all papers by priority, and those of equal priority by key.
+
+    Raises:
+        UsageError: a paper's file is invalid, as for `read_paper`.
+    """
+    loaded = [read_paper(entry) for entry in files("orthobench.papers").iterdir() if entry.name.endswith(".toml")]
+    return tuple(sorted(loaded, key=lambda paper: (paper.priority, paper.key)))
+
+
+def read_paper(file: Traversable) -> Paper:
+    """Return the paper of a TOML file.
+
+    Raises:
+        UsageError: the file is not TOML, or a field is missing, unknown or wrong; the message names file and field.
+    """
+    try:
+        return Paper.model_validate(_with_digits(tomllib.loads(file.read_text("utf-8"), parse_float=_Decimal)))
+    except ValidationError as error:
+        problems = "; ".join(_problem(detail["loc"], detail["msg"]) for detail in error.errors())
+        raise UsageError(f"{file.name}: {problems}") from error
+    except ValueError as error:
+        raise UsageError(f"{file.name} is not TOML: {error}") from error
+
+
+def _problem(location: tuple[int | str, ...], message: str) -> str:
+    """Describe one of the errors that pydantic finds in a paper, such as "experiment 2, task: Field required"."""
+    # Entries of a list are counted from 1, as a reader of the file counts them.
+    words = [f" {part + 1}" if isinstance(part, int) else f", {part}" for part in location]
+    where = "".join(words).removeprefix(", ")
+    return ": ".join(filter(None, (where, message.removeprefix("Value error, "))))
 
 
 class _Decimal(float):
