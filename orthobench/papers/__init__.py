@@ -168,6 +168,7 @@ class Artifact(PaperRecord):
     """
 
     name: str
+    paper: str = Field("", description="the paper's key")
     title: str = ""
     shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "over_length", "study"] = "table"
     study: str = ""
@@ -365,7 +366,7 @@ class Paper(PaperRecord):
                 numbers = any(printed.value is not None or printed.lost for printed in results)
                 known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
         artifacts = [
-            artifact.model_copy(update={"aggregation": artifact.aggregation.upon(self.aggregation)})
+            artifact.model_copy(update={"paper": self.key, "aggregation": artifact.aggregation.upon(self.aggregation)})
             for artifact in known.values()
         ]
         return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in artifacts]
@@ -473,9 +474,9 @@ def find_paper(key: str) -> Paper:
 
 @cache
 def studies() -> tuple[Study, ...]:
-    """Return the studies of all papers, each with the citation of the paper and its names for models."""
+    """Return the studies of all papers, each with the key and the citation of the paper and its names for models."""
     return tuple(
-        study.model_copy(update={"source": paper.citation, "names": paper.names})
+        study.model_copy(update={"paper": paper.key, "source": paper.citation, "names": paper.names})
         for paper in papers()
         for study in paper.study
     )
