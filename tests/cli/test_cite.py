@@ -111,6 +111,13 @@ def test_external_plugin_is_a_comment_with_its_paper(orthobench, tmp_path):
     assert orthobench("cite", "mine", "--plugin", "mine.py").out == "% model mine: Mine. A Paper. 2030\n"
 
 
+def test_plugin_without_its_entry_is_one_line_with_the_nearest_key(orthobench, monkeypatch):
+    monkeypatch.setattr("orthobench.api.citing.references", lambda: {"hochreiter1998": ""})
+    done = orthobench("cite", "lstm")
+    line = "unknown key in orthobench/papers/references.bib 'hochreiter1997': did you mean hochreiter1998?"
+    assert (done.code, done.err.strip()) == (2, f"error: {line}")
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
