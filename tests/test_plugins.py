@@ -581,6 +581,30 @@ def test_contract_finds_settings_that_nothing_reads(write):
     ]
 
 
+CLASH = """
+from orthobench.model import ModelSettings
+class OwnSettings(ModelSettings):
+    longest: int = 3
+class Own(Identity):
+    name = "own"
+    Settings = OwnSettings
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        self.window = settings.longest
+"""
+
+
+def test_setting_that_a_built_in_task_has_breaks_the_contract_and_a_run(write):
+    path = write("model.py", GOOD_MODEL + CLASH)
+    assert problems("model", Catalog([path]).load("model", "own")) == [
+        "settings_have_names_of_their_own: the settings longest are also settings of the task context_free: rename them"
+    ]
+    line = "^the model own has settings that the task formal_language has too, longest: rename them$"
+    with pytest.raises(UsageError, match=line):
+        resolve(Catalog([path]), "formal_language", "own", {})
+    assert resolve(Catalog([path]), "adding", "own", {}).spec.model_settings["longest"] == 3
+
+
 def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
     monkeypatch.setattr("orthobench.testing.model_checks.CHECKS", ())
@@ -639,6 +663,7 @@ TASK_FAULTS = [
     ("return dict.fromkeys(names, 2 / 12)", "return {}", "metrics_add_up"),
     ("values, marked = self.values[examples]", "values, marked = self.values[: len(examples)]", "batches_fit"),
     ("marker_layout:", "batch_size:", "settings_have_names"),
+    ("marker_layout:", "reflections:", "settings_have_names"),
 ]
 
 
