@@ -14,7 +14,7 @@ import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options.run_options import RunOptions
-from orthobench.plugins import Catalog
+from orthobench.plugins import Catalog, Plugin
 from orthobench.spec.index import index
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
@@ -56,6 +56,19 @@ def write(tmp_path: Path):
         return path
 
     return _write
+
+
+@pytest.fixture
+def hide_built_in(monkeypatch):
+    """A function after which the catalog has no built-in plugins but these."""
+    index()  # which this process keeps for all later tests, so not without the others
+
+    def hide(*kept: Plugin) -> None:
+        monkeypatch.setattr(
+            "orthobench.plugins.catalog._built_in", lambda kind: (plugin for plugin in kept if plugin.kind == kind)
+        )
+
+    return hide
 
 
 @pytest.fixture
@@ -320,16 +333,15 @@ def test_file_named_twice_counts_once(write):
     assert Catalog([path, path.parent / "." / "mine.py"]).load("model", "mine").title == "identity start"
 
 
-def test_file_is_a_plugin(orthobench, write, tiny_options, monkeypatch):
+def test_file_is_a_plugin(orthobench, write, tiny_options, hide_built_in):
     path = write("mine.py", GOOD_MODEL)
     first = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.code == 0
-    with monkeypatch.context() as alone:  # each built-in one has a test of its own
-        alone.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
-        assert orthobench("plugins", "--plugin", str(path), "--check").code == 0
     write("mine.py", GOOD_MODEL + "\n# edited\n")
     again = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.out.split()[1] != again.out.split()[1]  # an edited file is another model
+    hide_built_in()  # each of them has a test of its own
+    assert orthobench("plugins", "--plugin", str(path), "--check").code == 0
 
 
 @pytest.mark.parametrize(
@@ -605,8 +617,8 @@ def test_setting_that_a_built_in_task_has_breaks_the_contract_and_a_run(write):
     assert resolve(Catalog([path]), "adding", "own", {}).spec.model_settings["longest"] == 3
 
 
-def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
-    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
+def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch, hide_built_in):
+    hide_built_in()
     monkeypatch.setattr("orthobench.testing.model_checks.CHECKS", ())
     path = str(write("mine.py", GOOD_MODEL))
     assert orthobench("plugins", "--plugin", path, "--check").out.endswith(
@@ -616,6 +628,7 @@ def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     checked = orthobench("plugins", "--plugin", path, "--check")
     assert checked.code == 1
     assert checked.out.endswith("1 of 1 plugin does not meet the contract: model mine.\n")
+    assert "model/lstm" in index()["plugins"]
 
 
 def test_check_of_one_plugin_says_a_reason_once(orthobench, write):
@@ -632,11 +645,9 @@ def test_check_of_one_plugin_says_a_reason_once(orthobench, write):
     )
 
 
-def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
-    index()  # which this process computes once, so not with one plugin alone
+def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path, hide_built_in):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
-    mnist = Catalog().find("task", "mnist")
-    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
+    hide_built_in(Catalog().find("task", "mnist"))
     monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
