@@ -19,24 +19,6 @@ from orthobench.errors import UsageError, unknown
 from orthobench.papers.paper_study import PaperRecord
 from orthobench.papers.paper_study import Study as Study
 
-PRINTED_TASKS = {
-    "mnist": "MNIST",
-    "timit": "TIMIT",
-    "cifar10": "CIFAR-10",
-    "fitzhugh_nagumo": "FitzHugh-Nagumo",
-    "ptb": "Penn Treebank",
-    "group_word": "group words",
-    "formal_language": "formal language",
-    "xor_stream": "XOR stream",
-    "mqar": "MQAR",
-    "recall": "in-context recall",
-    "selective_copying": "selective copying",
-    "memorization": "memorisation",
-    "context_free": "context-free language",
-}
-"""The names of tasks in the papers, where they are not the stored ones."""
-
-
 Selection = Literal["curve", "last", "final", "early_stopped", "best_test", "best_valid"]
 
 
@@ -257,14 +239,6 @@ class Experiment(PaperRecord):
         """The label of the experiment's row in a table."""
         size, name = self.model_settings.get("hidden_size"), self.name or self.model
         return self.row or (name if size is None else f"{name}, n = {size}")
-
-    @property
-    def panel(self) -> str:
-        """The panel of a figure to which it belongs: the sequence length, or the task with its order of pixels."""
-        if length := self.task_settings.get("sequence_length"):
-            return f"T = {length}"
-        kind = "permuted " if self.task_settings.get("permuted") else ""
-        return f"{kind}{PRINTED_TASKS.get(self.task, self.task)}"
 
     @cached_property
     def identity(self) -> str:

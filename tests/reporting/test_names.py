@@ -7,11 +7,12 @@ import re
 import pytest
 from support.databases import experiment
 
-from orthobench.analysis.conditions import collect
+from orthobench.analysis.conditions import collect, name_of_task
 from orthobench.errors import UsageError
 from orthobench.metric import notation
-from orthobench.papers import papers
-from orthobench.reporting.page.names import check_labels, in_words, name_of, named
+from orthobench.papers import Experiment, papers
+from orthobench.reporting.page.names import check_labels, in_words, name_of, named, panel_of
+from orthobench.spec.index import index
 
 
 def test_model_has_its_label_else_its_title_else_its_stored_name():
@@ -20,6 +21,17 @@ def test_model_has_its_label_else_its_title_else_its_stored_name():
         "Full uRNN",
         "cell.py:Cell",
     ]
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("mnist", "MNIST"), ("temporal_order", "temporal order"), ("recall", "in-context recall"), ("mine", "mine")],
+)
+def test_task_has_its_short_name_else_its_title_else_its_stored_name(monkeypatch, task, name):
+    known = {"plugins": {**index()["plugins"], "task/temporal_order": {"title": "temporal order"}}}
+    monkeypatch.setattr("orthobench.analysis.conditions.index", lambda: known)
+    assert name_of_task(task) == name
+    assert panel_of(Experiment(artifact="figure 1", task=task, model="rnn")) == name
 
 
 def test_settings_in_a_label_are_in_words(database):
