@@ -87,9 +87,10 @@ def test_trials_of_a_search_add_no_settings_to_the_name_of_the_tuned_model(datab
 def test_every_paper_names_models_for_people(paper):
     """One spelling for a model everywhere: a label does not begin with the stored name, unless that is the title."""
     stored = [each.label for each in paper.experiments() if re.match(rf"{each.model}\b", each.label)]
-    assert [
+    unnamed = [
         label for label in stored if not any(label.startswith(name_of(part)) for part in re.findall(r"^\w+", label))
-    ] == []
+    ]
+    assert unnamed == [], f"add the names of these models to `names` in orthobench/papers/{paper.key}.toml"
 
 
 @pytest.mark.parametrize(
