@@ -14,8 +14,9 @@ import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options.run_options import RunOptions
+from orthobench.papers import experiments
 from orthobench.plugins import Catalog, Plugin
-from orthobench.spec.index import index
+from orthobench.spec.index import compute, index
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.system.own_code import described, message_of
@@ -128,6 +129,16 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
     assert "taken" in listed["lstm"]["problem"]
     assert "Nothing" in listed["lost"]["problem"]
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
+
+
+@pytest.mark.usefixtures("distribution")
+def test_index_does_not_depend_on_installed_packages():
+    """One of them takes the name of the LSTM, so a run of it is an error until the package is gone."""
+    with pytest.raises(UsageError, match="the model name 'lstm' of theirs is taken"):
+        resolve(Catalog(), "adding", "lstm", {})
+    known = compute()
+    assert {each.identity for each in experiments("adding", "lstm")} <= known["specs"].keys()
+    assert {plugin.partition("/")[2] for plugin in known["plugins"]}.isdisjoint({"identity", "lost", "wrong"})
 
 
 TASK = """
