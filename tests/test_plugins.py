@@ -14,8 +14,9 @@ import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options.run_options import RunOptions
-from orthobench.plugins import Catalog
-from orthobench.spec.index import index
+from orthobench.papers import experiments
+from orthobench.plugins import Catalog, Plugin
+from orthobench.spec.index import compute, index
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.system.own_code import described, message_of
@@ -56,6 +57,19 @@ def write(tmp_path: Path):
         return path
 
     return _write
+
+
+@pytest.fixture
+def hide_built_in(monkeypatch):
+    """A function after which the catalog has no built-in plugins but these."""
+    index()  # which this process keeps for all later tests, so not without the others
+
+    def hide(*kept: Plugin) -> None:
+        monkeypatch.setattr(
+            "orthobench.plugins.catalog._built_in", lambda kind: (plugin for plugin in kept if plugin.kind == kind)
+        )
+
+    return hide
 
 
 @pytest.fixture
@@ -115,6 +129,16 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
     assert "taken" in listed["lstm"]["problem"]
     assert "Nothing" in listed["lost"]["problem"]
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
+
+
+@pytest.mark.usefixtures("distribution")
+def test_index_does_not_depend_on_installed_packages():
+    """One of them takes the name of the LSTM, so a run of it is an error until the package is gone."""
+    with pytest.raises(UsageError, match="the model name 'lstm' of theirs is taken"):
+        resolve(Catalog(), "adding", "lstm", {})
+    known = compute()
+    assert {each.identity for each in experiments("adding", "lstm")} <= known["specs"].keys()
+    assert {plugin.partition("/")[2] for plugin in known["plugins"]}.isdisjoint({"identity", "lost", "wrong"})
 
 
 TASK = """
@@ -320,16 +344,15 @@ def test_file_named_twice_counts_once(write):
     assert Catalog([path, path.parent / "." / "mine.py"]).load("model", "mine").title == "identity start"
 
 
-def test_file_is_a_plugin(orthobench, write, tiny_options, monkeypatch):
+def test_file_is_a_plugin(orthobench, write, tiny_options, hide_built_in):
     path = write("mine.py", GOOD_MODEL)
     first = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.code == 0
-    with monkeypatch.context() as alone:  # each built-in one has a test of its own
-        alone.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
-        assert orthobench("plugins", "--plugin", str(path), "--check").code == 0
     write("mine.py", GOOD_MODEL + "\n# edited\n")
     again = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.out.split()[1] != again.out.split()[1]  # an edited file is another model
+    hide_built_in()  # each of them has a test of its own
+    assert orthobench("plugins", "--plugin", str(path), "--check").code == 0
 
 
 @pytest.mark.parametrize(
@@ -581,8 +604,32 @@ def test_contract_finds_settings_that_nothing_reads(write):
     ]
 
 
-def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
-    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
+CLASH = """
+from orthobench.model import ModelSettings
+class OwnSettings(ModelSettings):
+    longest: int = 3
+class Own(Identity):
+    name = "own"
+    Settings = OwnSettings
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        self.window = settings.longest
+"""
+
+
+def test_setting_that_a_built_in_task_has_breaks_the_contract_and_a_run(write):
+    path = write("model.py", GOOD_MODEL + CLASH)
+    assert problems("model", Catalog([path]).load("model", "own")) == [
+        "settings_have_names_of_their_own: the settings longest are also settings of the task context_free: rename them"
+    ]
+    line = "^the model own has settings that the task formal_language has too, longest: rename them$"
+    with pytest.raises(UsageError, match=line):
+        resolve(Catalog([path]), "formal_language", "own", {})
+    assert resolve(Catalog([path]), "adding", "own", {}).spec.model_settings["longest"] == 3
+
+
+def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch, hide_built_in):
+    hide_built_in()
     monkeypatch.setattr("orthobench.testing.model_checks.CHECKS", ())
     path = str(write("mine.py", GOOD_MODEL))
     assert orthobench("plugins", "--plugin", path, "--check").out.endswith(
@@ -592,6 +639,7 @@ def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     checked = orthobench("plugins", "--plugin", path, "--check")
     assert checked.code == 1
     assert checked.out.endswith("1 of 1 plugin does not meet the contract: model mine.\n")
+    assert "model/lstm" in index()["plugins"]
 
 
 def test_check_of_one_plugin_says_a_reason_once(orthobench, write):
@@ -608,11 +656,9 @@ def test_check_of_one_plugin_says_a_reason_once(orthobench, write):
     )
 
 
-def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
-    index()  # which this process computes once, so not with one plugin alone
+def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path, hide_built_in):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
-    mnist = Catalog().find("task", "mnist")
-    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
+    hide_built_in(Catalog().find("task", "mnist"))
     monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
@@ -639,6 +685,7 @@ TASK_FAULTS = [
     ("return dict.fromkeys(names, 2 / 12)", "return {}", "metrics_add_up"),
     ("values, marked = self.values[examples]", "values, marked = self.values[: len(examples)]", "batches_fit"),
     ("marker_layout:", "batch_size:", "settings_have_names"),
+    ("marker_layout:", "reflections:", "settings_have_names"),
 ]
 
 

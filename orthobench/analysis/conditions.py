@@ -23,7 +23,7 @@ from orthobench.analysis.logged import (
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
-from orthobench.papers import PRINTED_TASKS, Experiment, Printed, experiments
+from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.spec.index import index
 from orthobench.store import Run, Store
@@ -32,6 +32,21 @@ from orthobench.store.columns import Integers, metric_columns, trace_columns
 Name = TypeVar("Name", SeriesName, str)
 Measured = TypeVar("Measured", Logged, Vectors)
 
+SHORT_TITLES = {
+    "adding": "adding",
+    "copying": "copying",
+    "mnist": "MNIST",
+    "timit": "TIMIT",
+    "cifar10": "CIFAR-10",
+    "fitzhugh_nagumo": "FitzHugh-Nagumo",
+    "ptb": "Penn Treebank",
+    "group_word": "group words",
+    "formal_language": "formal language",
+    "xor_stream": "XOR stream",
+    "mqar": "MQAR",
+    "context_free": "context-free language",
+}
+"""The names of tasks in figures and tables, where these are not their titles."""
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
 
@@ -46,6 +61,12 @@ def score_of(value: float, baseline: float, perfect: float) -> float:
     if baseline == perfect:
         return float(value == perfect)
     return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
+
+
+def name_of_task(task: str) -> str:
+    """Return the name of a task for people: in short, or else its title; of a task from outside, the stored name."""
+    plugin = index()["plugins"].get(f"task/{task}", {})
+    return SHORT_TITLES.get(task) or plugin.get("title") or task
 
 
 @dataclass(frozen=True)
@@ -221,7 +242,7 @@ class Condition:
     @property
     def task_name(self) -> str:
         """The name of the task for people."""
-        return PRINTED_TASKS.get(self.task, self.task)
+        return name_of_task(self.task)
 
     @property
     def data_name(self) -> str:

@@ -73,7 +73,11 @@ def _of_run(catalog: Catalog, run: Run) -> list[str]:
 
 
 def _entries(cites: str) -> list[str]:
-    return [references()[key] for key in keys_of(cites)]
+    known = references()
+    for key in keys_of(cites):
+        if key not in known:
+            raise unknown("key in orthobench/papers/references.bib", key, known)
+    return [known[key] for key in keys_of(cites)]
 
 
 def _program(run: Run) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orthobench.analysis.claims import ClaimCounts, ClaimResult, check_small, count_claims
+from orthobench.analysis.claims import ClaimCounts, ClaimResult, check_small, count_claims, refuse_wrong_claims
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
@@ -58,12 +58,15 @@ def reproduce(
         scale: factor on epochs, lengths and data. Scaled runs are never shown as runs of the paper.
 
     Raises:
-        UsageError: the paper has no such table, figure, model or setting, or as for `sweep`.
+        UsageError: the paper has no such table, figure, model or setting, its file has a wrong claim, or as for
+            `sweep`.
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options = with_jobs(options, jobs)
-    experiments = restrict(find_paper(paper), table, figure, models, where)
+    source = find_paper(paper)
+    refuse_wrong_claims(source)  # before any training, after which the report needs them
+    experiments = restrict(source, table, figure, models, where)
     runs = resolve_experiments(Catalog(options.plugins), experiments, seed_list(seeds), scale)
     return train(runs, db, options, dry_run, display)
 
@@ -161,7 +164,7 @@ def reproduce_small(
         paper: restrict to the figures of this paper.
 
     Raises:
-        UsageError: the paper is unknown or has no small figures, or as for `sweep`.
+        UsageError: the paper is unknown or has no small figures, its file has a wrong claim, or as for `sweep`.
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
@@ -171,6 +174,8 @@ def reproduce_small(
     figures = [(source, artifact) for source in selected for artifact in source.artifacts() if artifact.small]
     if not figures:
         raise UsageError(f"{paper} has no small versions of figures: use `orthobench reproduce {paper}`")
+    for source in selected:
+        refuse_wrong_claims(source)  # before any training
     seeds = seed_list(seeds)
     runs = [with_seeds(small_runs(catalog, source, artifact), seeds) for source, artifact in figures]
     unique = {run.config.spec.key: run for own in runs for run in own}

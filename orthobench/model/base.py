@@ -38,6 +38,8 @@ OptimizerName = Literal[
 ]
 """The names of the optimisers of `orthobench.training.optimizers`."""
 
+Family = Literal["gated", "orthogonal", "linear", "ODE", "plain"]
+"""The kinds of recurrence; linear: in the state, ODE: a discretised differential equation."""
 Readout = Literal["last", "all", "last_valid", "mean", "positions"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -235,8 +237,7 @@ class Model(nn.Module, ABC):
             from the two. A model without a look gets a free one in each report.
         affine_if: values of settings with which the outputs are an affine function of the inputs, whatever the
             weights; None if no setting makes them so. Tables then say that the model cannot solve some tasks.
-        family: the kind of recurrence by which tables group it: "gated", "orthogonal", "linear" in the state, "ODE" for
-            a discretised differential equation, or "plain".
+        family: the kind of recurrence by which tables group it. Only built-in models have one.
         learns: what it is known to learn; tests and the gate train every built-in model on it.
     """
 
@@ -254,7 +255,7 @@ class Model(nn.Module, ABC):
     waits: ClassVar[str] = ""
     cites: ClassVar[str] = ""
     look: ClassVar[str] = ""
-    family: ClassVar[str] = ""
+    family: ClassVar[Family | Literal[""]] = ""
     affine_if: ClassVar[Mapping[str, Any] | None] = None
     learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings

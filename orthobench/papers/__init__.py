@@ -10,31 +10,14 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orthobench.errors import unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.papers.paper_study import PaperRecord
 from orthobench.papers.paper_study import Study as Study
-
-PRINTED_TASKS = {
-    "mnist": "MNIST",
-    "timit": "TIMIT",
-    "cifar10": "CIFAR-10",
-    "fitzhugh_nagumo": "FitzHugh-Nagumo",
-    "ptb": "Penn Treebank",
-    "group_word": "group words",
-    "formal_language": "formal language",
-    "xor_stream": "XOR stream",
-    "mqar": "MQAR",
-    "recall": "in-context recall",
-    "selective_copying": "selective copying",
-    "memorization": "memorisation",
-    "context_free": "context-free language",
-}
-"""The names of tasks in the papers, where they are not the stored ones."""
-
 
 Selection = Literal["curve", "last", "final", "early_stopped", "best_test", "best_valid"]
 
@@ -167,6 +150,7 @@ class Artifact(PaperRecord):
     """
 
     name: str
+    paper: str = Field("", description="the paper's key")
     title: str = ""
     shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "over_length", "study"] = "table"
     study: str = ""
@@ -256,14 +240,6 @@ class Experiment(PaperRecord):
         size, name = self.model_settings.get("hidden_size"), self.name or self.model
         return self.row or (name if size is None else f"{name}, n = {size}")
 
-    @property
-    def panel(self) -> str:
-        """The panel of a figure to which it belongs: the sequence length, or the task with its order of pixels."""
-        if length := self.task_settings.get("sequence_length"):
-            return f"T = {length}"
-        kind = "permuted " if self.task_settings.get("permuted") else ""
-        return f"{kind}{PRINTED_TASKS.get(self.task, self.task)}"
-
     @cached_property
     def identity(self) -> str:
         """A text that identifies the experiment among the experiments of all papers."""
@@ -308,8 +284,15 @@ class Paper(PaperRecord):
     authors: str
     venue: str
     year: int
-    priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
-    names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
+    priority: int = Field(
+        description="papers with smaller numbers come first in the search for defaults and in reports; with equal "
+        "numbers, the key decides"
+    )
+    names: dict[str, str] = Field(
+        {},
+        description="models' names as printed, by their names here; the label of a row begins with the name, or else "
+        "with the stored name",
+    )
     aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed, if not as a table says")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
@@ -357,7 +340,7 @@ class Paper(PaperRecord):
                 numbers = any(printed.value is not None or printed.lost for printed in results)
                 known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
         artifacts = [
-            artifact.model_copy(update={"aggregation": artifact.aggregation.upon(self.aggregation)})
+            artifact.model_copy(update={"paper": self.key, "aggregation": artifact.aggregation.upon(self.aggregation)})
             for artifact in known.values()
         ]
         return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in artifacts]
@@ -398,10 +381,36 @@ class Paper(PaperRecord):
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """Return all papers, by priority."""
-    texts = [entry.read_text("utf-8") for entry in files("orthobench.papers").iterdir() if entry.name.endswith(".toml")]
-    loaded = [Paper.model_validate(_with_digits(tomllib.loads(text, parse_float=_Decimal))) for text in texts]
-    return tuple(sorted(loaded, key=lambda paper: paper.priority))
+    """Return all papers by priority, and those of equal priority by key.
+
+    Raises:
+        UsageError: a paper's file is invalid, as for `read_paper`.
+    """
+    loaded = [read_paper(entry) for entry in files("orthobench.papers").iterdir() if entry.name.endswith(".toml")]
+    return tuple(sorted(loaded, key=lambda paper: (paper.priority, paper.key)))
+
+
+def read_paper(file: Traversable) -> Paper:
+    """Return the paper of a TOML file.
+
+    Raises:
+        UsageError: the file is not TOML, or a field is missing, unknown or wrong; the message names file and field.
+    """
+    try:
+        return Paper.model_validate(_with_digits(tomllib.loads(file.read_text("utf-8"), parse_float=_Decimal)))
+    except ValidationError as error:
+        problems = "; ".join(_problem(detail["loc"], detail["msg"]) for detail in error.errors())
+        raise UsageError(f"{file.name}: {problems}") from error
+    except ValueError as error:
+        raise UsageError(f"{file.name} is not TOML: {error}") from error
+
+
+def _problem(location: tuple[int | str, ...], message: str) -> str:
+    """Describe one of the errors that pydantic finds in a paper, such as "experiment 2, task: Field required"."""
+    # Entries of a list are counted from 1, as a reader of the file counts them.
+    words = [f" {part + 1}" if isinstance(part, int) else f", {part}" for part in location]
+    where = "".join(words).removeprefix(", ")
+    return ": ".join(filter(None, (where, message.removeprefix("Value error, "))))
 
 
 class _Decimal(float):
@@ -439,9 +448,9 @@ def find_paper(key: str) -> Paper:
 
 @cache
 def studies() -> tuple[Study, ...]:
-    """Return the studies of all papers, each with the citation of the paper and its names for models."""
+    """Return the studies of all papers, each with the key and the citation of the paper and its names for models."""
     return tuple(
-        study.model_copy(update={"source": paper.citation, "names": paper.names})
+        study.model_copy(update={"paper": paper.key, "source": paper.citation, "names": paper.names})
         for paper in papers()
         for study in paper.study
     )

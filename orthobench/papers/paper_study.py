@@ -99,6 +99,7 @@ class Study(PaperRecord):
     computation: Literal["", "toy_dynamics"] = Field("", description="a function of `orthobench.analysis.dynamics`")
     benchmark: str = Field("", description="the name of a benchmark of `orthobench bench`")
     other_seconds: dict[str, float] = Field({}, description="seconds per epoch that another source prints")
+    paper: str = Field("", description="the paper's key")
     source: str = Field("", description="the paper's citation")
     names: dict[str, str] = Field({}, description="the paper's names of models, by their names here")
 

@@ -50,6 +50,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from orthobench.analysis.claims import refuse_wrong_claims
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset, check_tag
 from orthobench.papers import find_paper, find_study
@@ -127,8 +128,8 @@ class ListedRuns(BaseModel):
             chosen: the settings of the best trial, if the entry uses them.
 
         Raises:
-            UsageError: the paper or study has no such table, figure, model or setting, or the task or study does not
-                exist.
+            UsageError: the paper or study has no such table, figure, model or setting, the paper's file has a wrong
+                claim, or the task or study does not exist.
         """
         seeds, settings = range(self.seeds), {**(chosen or {}), **self.settings}
         if self.study is not None:
@@ -139,7 +140,9 @@ class ListedRuns(BaseModel):
             names = list(map(catalog.named, self.models or ()))
             runs = resolve_grid(catalog, self.task, names, given, [], seeds, self.preset or "paper")
         else:
-            experiments = restrict(find_paper(str(self.paper)), self.table, self.figure, self.models, self.where)
+            paper = find_paper(str(self.paper))
+            refuse_wrong_claims(paper)
+            experiments = restrict(paper, self.table, self.figure, self.models, self.where)
             runs = resolve_experiments(catalog, experiments, seeds, settings=settings)
         return [SweepRun(replace(config, tags=tuple(self.tags)), shown) for config, shown in runs]
 

@@ -94,6 +94,7 @@ class Catalog:
 
     Args:
         files: the user's plugin files, or their sources if another process has read them.
+        installed: whether the plugins of other installed packages belong to it.
 
     Attributes:
         broken: installed plugins whose name is already taken, each with the reason.
@@ -103,11 +104,11 @@ class Catalog:
         UsageError: a plugin file cannot be used, or defines a name that is already taken.
     """
 
-    def __init__(self, files: Iterable[Path | Sources] = ()) -> None:
+    def __init__(self, files: Iterable[Path | Sources] = (), *, installed: bool = True) -> None:
         self._plugins: dict[tuple[PluginKind, str], Plugin] = {}
         self.broken: list[tuple[Plugin, str]] = []
         for kind in KINDS:
-            for plugin in (*_built_in(kind), *_installed(kind)):
+            for plugin in (*_built_in(kind), *(_installed(kind) if installed else ())):
                 first = self._plugins.setdefault((kind, plugin.name), plugin)
                 if first is not plugin:
                     self.broken.append((plugin, f"the name is taken by {_owner(first)}"))

@@ -60,9 +60,9 @@ def compute() -> dict[str, Any]:
     """Compute the index from the classes of the plugins."""
     from orthobench.task import TrainingSettings  # here, because it loads torch, which the index spares its readers
 
-    catalog = Catalog()
-    built_in = [plugin for plugin in catalog if plugin.is_built_in]
-    configs, _ = experiment_runs(catalog)
+    # Without installed packages: the code's hash does not cover them, and one with a name that is taken is an error.
+    built_in = Catalog(installed=False)
+    configs, _ = experiment_runs(built_in)
     return {
         "plugins": {f"{plugin.kind}/{plugin.name}": describe(plugin) for plugin in built_in},
         "training": [asdict(setting) for setting in describe_settings(TrainingSettings)],

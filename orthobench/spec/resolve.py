@@ -196,8 +196,10 @@ def resolve(
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for group in groups for name in group.model_fields}
-    if shared := model_class.Settings.model_fields.keys() & {n for g in (groups[0], groups[2]) for n in g.model_fields}:
-        raise UsageError(f"{model} has settings that the task or training has too, {', '.join(sorted(shared))}: rename")
+    for whose, others in ((f"the task {task}", groups[0]), ("training", groups[2])):
+        if shared := model_class.Settings.model_fields.keys() & others.model_fields.keys():
+            names = ", ".join(sorted(shared))
+            raise UsageError(f"the model {model} has settings that {whose} has too, {names}: rename them")
     overrides = _full_names(overrides, known, unnamed_arguments(model_class))
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides

@@ -19,7 +19,7 @@ def require(holds: bool, otherwise: str) -> None:
 def require_apart(names: Iterable[str], taken: Iterable[str], whose: str) -> None:
     """Require that names of settings differ from `taken`, because users give all kinds of settings in one list."""
     both = set(names) & set(taken)
-    require(not both, f"the settings {', '.join(sorted(both))} are also {whose}'s: rename them")
+    require(not both, f"the settings {', '.join(sorted(both))} are also settings of {whose}: rename them")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,19 @@ import orthobench as ob
 from orthobench.api.results import Results
 from orthobench.api.runs import SWEEP_ARGUMENTS
 from orthobench.errors import UsageError
+from orthobench.options.arguments import (
+    A_COUNT,
+    A_FOLDER,
+    A_LIMIT,
+    A_PLACE,
+    A_POSITIVE,
+    A_TRUTH,
+    SOME_FILES,
+    SOME_PLACES,
+    SOME_SECONDS,
+    SOME_TEXTS,
+    ArgumentKind,
+)
 from orthobench.options.checked import ARGUMENTS
 from orthobench.options.run_options import OPTIONS
 from orthobench.spec.index import index
@@ -68,24 +81,30 @@ WRONG: dict[str, list[Any]] = {
     **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest", "paired", "bold_best", "all_versions")},
 }
 """Wrong values by the argument's name. None is right where it is the default."""
-OPTIONS_WRONG: dict[str, list[Any]] = {
-    **{name: WRONG[name] for name in ("device", "backend", "jobs", "plugins", "data_folder")},
-    "cuda_graph": ["yes", True],
-    "executor": ["", 3, "locl"],
-    "gpu_share": [0, 1.5, "2", True],
-    "threads": [0, 1.5, "2"],
-    "slurm": [3, [3]],
-    "group_minutes": ["60", 0, True],
-    "checkpoint_every": [-1, "30", float("nan"), float("inf"), True],
-    "on_divergence": ["stopp", "", None],
-    "tags": [3, [3], "a,b", ["", "a"], "x" * 65, "a\nb"],
-    "checkpoints": [3, ""],
-    "keep_weights": ["bst", True],
-    "weights": [3, ""],
-    "budget": [-1, "8h", float("nan")],
-    "profile": ["no", 1],
-    "log_to": [3, [3]],
+WRONG_OF_KIND: dict[ArgumentKind, list[Any]] = {
+    A_COUNT: [0, 1.5, "2", True],
+    A_LIMIT: WRONG["jobs"],
+    A_POSITIVE: [0, -1, "60", True],
+    A_TRUTH: ["no", 1, 0],
+    SOME_SECONDS: [-1, "30", float("nan"), float("inf"), True],
+    SOME_PLACES: [3, [3]],
+    SOME_TEXTS: [3, [3]],
+    SOME_FILES: WRONG["plugins"],
+    A_FOLDER: [3, ""],
+    A_PLACE: [3, ""],
 }
+OPTIONS_WRONG: dict[str, list[Any]] = {
+    **{
+        name: WRONG_OF_KIND.get(option.kind, []) if option.kind else [f"{get_args(words)[0]}_", "", 3, True]
+        for name, (words, option) in OPTIONS.items()
+    },
+    "device": WRONG["device"],
+    "backend": WRONG["backend"],
+    "on_divergence": ["stopp", "", None],
+    "executor": ["", 3, "locl"],
+    "tags": [3, [3], "a,b", ["", "a"], "x" * 65, "a\nb"],
+}
+"""Wrong values by the option's name; those of a kind that several options have come from the kind."""
 
 
 def database(folder: Path) -> Path:
@@ -175,9 +194,9 @@ def empty_folder(tmp_path, monkeypatch):
 
 
 def test_every_typed_argument_has_wrong_values_here():
-    """A new argument needs wrong values here, and a function that takes one is checked."""
+    """A new argument or an option of a new kind needs wrong values here, and a function that takes one is checked."""
     assert ARGUMENTS.keys() == WRONG.keys()
-    assert OPTIONS.keys() == OPTIONS_WRONG.keys()
+    assert [name for name, values in OPTIONS_WRONG.items() if not values] == []
     tried = {name for _, name, _ in CASES} | {name for name, _, _ in OTHERS}
     assert tried == WRONG.keys() | {"run", "runs", "x", "against", "of"}
     taken = {name for call in (*FUNCTIONS.values(), *METHODS.values()) for name in inspect.signature(call).parameters}

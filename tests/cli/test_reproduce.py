@@ -88,6 +88,21 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 have fewer than 3 seeds"
 
 
+@pytest.mark.parametrize("way", ["paper", "small", "file"])
+def test_wrong_claim_is_refused_before_training_and_names_its_paper(orthobench, only, monkeypatch, tmp_path, way):
+    only(claim(1e9) | {"shared": 2})
+    wrong = paper(claim(1e9) | {"shared": 2}, models=["rnn"])
+    for room in ("api.papers", "planning.listed", "papers"):
+        monkeypatch.setattr(f"orthobench.{room}.find_paper", lambda key: wrong)
+    (tmp_path / "runs.toml").write_text('[[runs]]\npaper = "k"\n')
+    words = {"paper": ["k"], "small": ["--small"], "file": ["--file", str(tmp_path / "runs.toml")]}[way]
+    outcome = orthobench("reproduce", *words)
+    line = "k figure 1, claim 'It ends below 1000000000.0': unknown field of ends_below 'shared': did you mean share?"
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.strip().endswith(line)
+
+
 def test_plan_of_several_tasks_has_a_task_column(orthobench):
     (heading, *rows) = orthobench("reproduce", "--small", "--dry-run", "helfrich2020").out.splitlines()
     assert heading.split() == ["run", "task", "model", "settings", "seed", "state"]

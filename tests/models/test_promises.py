@@ -1,15 +1,23 @@
 """What each model's construction promises, after 200 steps of training on a task's data."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
 from support.models import trained
 
+from orthobench.model.base import Family
 from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
 
 ORTHOGONAL = [entry.name for entry in Catalog() if entry.kind == "model" and entry.load().orthogonal]
 EPS = torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("name", Catalog().built_in("model"))
+def test_every_model_belongs_to_a_family(name):
+    assert Catalog().load("model", name).family in get_args(Family)
 
 
 def distances(name: str, **settings) -> list[float]:

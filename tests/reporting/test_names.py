@@ -7,11 +7,12 @@ import re
 import pytest
 from support.databases import experiment
 
-from orthobench.analysis.conditions import collect
+from orthobench.analysis.conditions import collect, name_of_task
 from orthobench.errors import UsageError
 from orthobench.metric import notation
-from orthobench.papers import papers
-from orthobench.reporting.page.names import check_labels, in_words, name_of, named
+from orthobench.papers import Experiment, papers
+from orthobench.reporting.page.names import check_labels, in_words, name_of, named, panel_of
+from orthobench.spec.index import index
 
 
 def test_model_has_its_label_else_its_title_else_its_stored_name():
@@ -20,6 +21,17 @@ def test_model_has_its_label_else_its_title_else_its_stored_name():
         "Full uRNN",
         "cell.py:Cell",
     ]
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("mnist", "MNIST"), ("temporal_order", "temporal order"), ("recall", "in-context recall"), ("mine", "mine")],
+)
+def test_task_has_its_short_name_else_its_title_else_its_stored_name(monkeypatch, task, name):
+    known = {"plugins": {**index()["plugins"], "task/temporal_order": {"title": "temporal order"}}}
+    monkeypatch.setattr("orthobench.analysis.conditions.index", lambda: known)
+    assert name_of_task(task) == name
+    assert panel_of(Experiment(artifact="figure 1", task=task, model="rnn")) == name
 
 
 def test_settings_in_a_label_are_in_words(database):
@@ -75,9 +87,10 @@ def test_trials_of_a_search_add_no_settings_to_the_name_of_the_tuned_model(datab
 def test_every_paper_names_models_for_people(paper):
     """One spelling for a model everywhere: a label does not begin with the stored name, unless that is the title."""
     stored = [each.label for each in paper.experiments() if re.match(rf"{each.model}\b", each.label)]
-    assert [
+    unnamed = [
         label for label in stored if not any(label.startswith(name_of(part)) for part in re.findall(r"^\w+", label))
-    ] == []
+    ]
+    assert unnamed == [], f"add the names of these models to `names` in orthobench/papers/{paper.key}.toml"
 
 
 @pytest.mark.parametrize(

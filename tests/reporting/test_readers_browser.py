@@ -31,7 +31,7 @@ def page(tmp_path_factory) -> Path:
     (printed,) = [
         each
         for each in paper.experiments_in("table 1")
-        if each.label == "scoRNN, n = 170" and not each.panel.startswith("permuted")
+        if each.label == "scoRNN, n = 170" and not each.task_settings["permuted"]
     ]
     with open_store(str(folder / "results.db"), create=True) as store:
         for seed in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from orthobench.cli import app
 from orthobench.data.dataset import DataSet
 from orthobench.model import Signature
 from orthobench.model.build import build_model
+from orthobench.papers import find_paper, read_paper
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
+from orthobench.spec.resolve import resolve
 from orthobench.task import TrainingSettings
 from orthobench.testing import problems
 
@@ -49,6 +52,24 @@ def test_examples_of_the_guide_meet_the_contract(kind, name, code, tmp_path):
     path.write_text(code)
     kind = kind.removesuffix("s")
     assert problems(kind, Catalog([path]).load(kind, name)) == []
+    nodes = list(ast.walk(ast.parse(code)))
+    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    assert {alias.name for node in imports for alias in node.names} <= used
+
+
+def test_example_of_a_paper_is_a_row_of_its_file(tmp_path):
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(key = .*?)```", contributing, re.S)
+    (tmp_path / "example.toml").write_text(example)
+    paper = read_paper(tmp_path / "example.toml")
+    (experiment,) = paper.experiments()
+    whole = find_paper(paper.key)
+    (row,) = [each for each in whole.experiments_in("table 1") if each.settings == experiment.settings]
+    assert paper.citation == whole.citation
+    assert experiment.printed[0] in row.printed
+    assert (experiment.label, experiment.selection) == (row.label, row.selection)
+    assert resolve(Catalog(), experiment.task, experiment.model, {}, experiment=experiment).spec.settings
 
 
 def test_guide_has_models_a_task_and_a_probe():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from checks.quick import Minute, selection
+from checks.quick import Minute, added_files, changed_files, selection
 from checks.rooms import ROOT, table
 
 IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
@@ -32,6 +34,36 @@ def test_tests_of_the_touched_room_come_before_those_of_its_importers(changed, f
     chosen = selection(changed, IMPORTS)
     assert chosen == first
     assert not any(absent in group for group in chosen)
+
+
+def test_new_model_and_task_are_tested_where_their_entries_are():
+    everywhere = {"tests/cli/test_cite.py", "tests/gate/test_project_baseline.py"}
+    row = "tests/probes/test_jacobians.py::test_every_model_has_its_row_in_the_manual[janet]"
+    for path, more in {"models/janet.py": {"tests/reporting/test_styles.py", row}, "tasks/order.py": set()}.items():
+        first, *_ = selection([path], IMPORTS, added=[path])
+        assert set(first) == everywhere | more
+        assert all((ROOT / test.partition("::")[0]).is_file() for test in first)
+    for path in ("models/_base.py", "models/README.md", "orthobench/probes/new.py"):
+        assert not everywhere & {test for group in selection([path], IMPORTS, added=[path]) for test in group}
+
+
+def test_added_files_are_the_new_ones_among_the_changed_ones(tmp_path, monkeypatch):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "-qb", "main")
+    (tmp_path / "old.py").write_text("1")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    git("checkout", "-qb", "topic")
+    (tmp_path / "committed.py").write_text("2")
+    git("add", ".")
+    git("commit", "-qm", "second")
+    (tmp_path / "old.py").write_text("3")
+    (tmp_path / "untracked.py").write_text("4")
+    monkeypatch.setattr("checks.quick.ROOT", tmp_path)
+    assert added_files() == ["committed.py", "untracked.py"]
+    assert changed_files() == ["committed.py", "old.py", "untracked.py"]
 
 
 def test_small_folders_of_a_group_come_first():

@@ -9,3 +9,4 @@ from orthobench.analysis.claims.claim_results import ClaimCounts as ClaimCounts
 from orthobench.analysis.claims.claim_results import ClaimResult as ClaimResult
 from orthobench.analysis.claims.claim_results import count_claims as count_claims
 from orthobench.analysis.claims.reading import read_claims as read_claims
+from orthobench.analysis.claims.reading import refuse_wrong_claims as refuse_wrong_claims

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orthobench.analysis.claims import comparisons, curve_shapes, gradients, lengths, over_setting, trajectories
 from orthobench.analysis.claims.claim import Claim
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Study
+from orthobench.papers import Artifact, Paper, Study
 
 # fmt: off
 ClaimKind = Annotated[
@@ -39,15 +39,27 @@ def read_claims(artifact: Artifact | Study) -> list[ClaimKind]:
     Raises:
         UsageError: a claim has an unknown check or a field that is missing, unknown or wrong.
     """
-    return [_read(table, artifact.name) for table in artifact.claims]
+    place = " ".join(filter(None, (artifact.paper, artifact.name)))
+    return [_read(table, place) for table in artifact.claims]
 
 
-def _read(table: Mapping[str, Any], artifact: str) -> ClaimKind:
+def refuse_wrong_claims(paper: Paper) -> None:
+    """Read all claims about the tables and figures of a paper and about their small versions.
+
+    Raises:
+        UsageError: a claim is wrong, as for `read_claims`.
+    """
+    for artifact in paper.artifacts():
+        small = artifact.small.claims if artifact.small else []
+        read_claims(artifact.model_copy(update={"claims": [*artifact.claims, *small]}))
+
+
+def _read(table: Mapping[str, Any], place: str) -> ClaimKind:
     try:
         return _ADAPTER.validate_python(table)
     except ValidationError as error:
         problems = "; ".join(_problem(detail["type"], detail["loc"], detail["msg"], table) for detail in error.errors())
-        raise UsageError(f"{artifact}, claim '{table.get('text', '')}': {problems}") from None
+        raise UsageError(f"{place}, claim '{table.get('text', '')}': {problems}") from None
 
 
 def _problem(kind: str, location: tuple[int | str, ...], message: str, table: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import GREY, Style, Styles
 from orthobench.reporting.page.captions import capitalized, caption
+from orthobench.reporting.page.names import panel_of
 from orthobench.reporting.page.pages import ArtifactView, NearMiss
 
 STATED_WORDS = "Crossed circles: levels that the paper's text states."
@@ -55,7 +56,7 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
     """Return the panels of a figure in the paper's order, whether measured or not."""
     by_title: dict[str, list[Experiment]] = {}
     for experiment in part.printed:
-        by_title.setdefault(experiment.panel, []).append(experiment)
+        by_title.setdefault(panel_of(experiment), []).append(experiment)
     result = []
     identities = {experiment.identity for experiment in part.missing}
     for title, experiments in by_title.items():

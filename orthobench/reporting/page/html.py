@@ -41,7 +41,7 @@ from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.matrix import FILL, MatrixColumn, ResultMatrix, compute_matrix
-from orthobench.reporting.page.names import NO_LABELS, full_title, in_words, name_of, short_labels
+from orthobench.reporting.page.names import NO_LABELS, full_title, in_words, name_of, panel_of, short_labels
 from orthobench.reporting.page.own_models import NONE_EARLIER, own_models, words_of_earlier
 from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
@@ -330,6 +330,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["signed"] = signed
     environment.filters["capitalized"] = capitalized
     environment.filters["cited"] = cited
+    environment.filters["panel"] = panel_of
     return environment
 
 

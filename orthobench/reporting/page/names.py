@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.conditions import Condition, VariantData, name_of_task
 from orthobench.errors import UsageError
+from orthobench.papers import Experiment
 from orthobench.settings import text
 from orthobench.spec.index import index
 
@@ -165,6 +166,14 @@ def _short_title(condition: Condition, has_others: bool) -> str:
     if name in condition.settings:
         return phrase.format(in_words(name, condition.settings[name]))
     return condition.title if has_others else condition.data_name
+
+
+def panel_of(experiment: Experiment) -> str:
+    """Return the panel of a figure to which it belongs: the sequence length, or the task with its order of pixels."""
+    if length := experiment.task_settings.get("sequence_length"):
+        return f"T = {length}"
+    kind = "permuted " if experiment.task_settings.get("permuted") else ""
+    return f"{kind}{name_of_task(experiment.task)}"
 
 
 def check_labels(labels: Mapping[str, str], models: Collection[str]) -> None:

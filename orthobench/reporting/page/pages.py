@@ -25,7 +25,7 @@ from orthobench.analysis.statistics import Median
 from orthobench.errors import counted, shell_command
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_paper, find_study, papers
 from orthobench.papers.paper_study import StudyRuns
-from orthobench.reporting.page.names import DATA_SIZES
+from orthobench.reporting.page.names import DATA_SIZES, panel_of
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 
@@ -375,7 +375,7 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Vari
     by_panel: dict[tuple[str, str], list[VariantData]] = {}
     for experiment, variant in own:
         labelled = replace(variant, label=experiment.label)
-        by_panel.setdefault((experiment.panel, experiment.task), []).append(labelled)
+        by_panel.setdefault((panel_of(experiment), experiment.task), []).append(labelled)
     return [
         condition_of(members[0].runs, f"{key}-{number}", members) for number, members in enumerate(by_panel.values())
     ]
