@@ -65,8 +65,9 @@ def score_of(value: float, baseline: float, perfect: float) -> float:
 
 def name_of_task(task: str) -> str:
     """Return the name of a task for people: in short, or else its title; of a task from outside, the stored name."""
-    plugin = index()["plugins"].get(f"task/{task}", {})
-    return SHORT_TITLES.get(task) or plugin.get("title") or task
+    if task in SHORT_TITLES:
+        return SHORT_TITLES[task]
+    return index()["plugins"].get(f"task/{task}", {}).get("title") or task
 
 
 @dataclass(frozen=True)
