@@ -26,6 +26,11 @@ def without_passwords(text: str) -> str:
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
 
 
+def calls() -> str:
+    """Return the traceback of the exception that is being handled, without passwords."""
+    return without_passwords(traceback.format_exc())
+
+
 def shell_command(*words: object) -> str:
     """Return an orthobench command for the user's shell, with quotes where necessary."""
     return shlex.join(["orthobench", *map(str, words)])

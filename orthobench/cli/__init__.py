@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from orthobench.cli.options import is_assignment, spelled
-from orthobench.errors import OrthobenchError, UsageError, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, calls, without_passwords
 from orthobench.options.arguments import DeviceName
 from orthobench.options.arguments import read as read_argument
 from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
@@ -358,7 +358,4 @@ def _fail(message: str, verbose: bool) -> None:
 
 def _print_traceback(verbose: bool) -> None:
     if verbose:
-        import traceback
-
-        # Cleaned, because the errors in a traceback can contain the URL of the database.
-        typer.echo(without_passwords(traceback.format_exc()), err=True)
+        typer.echo(calls(), err=True)

@@ -7,7 +7,6 @@ on a cluster.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench.errors import OrthobenchError, RunLockedError, without_passwords
+from orthobench.errors import OrthobenchError, RunLockedError, calls
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
@@ -189,7 +188,7 @@ def attempt(
         cause = str(error) if isinstance(error, OutOfMemory) else described(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause, without_passwords(traceback.format_exc()))
+        return Outcome(job, Ending.FAILED, cause, calls())
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)

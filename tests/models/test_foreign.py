@@ -29,7 +29,7 @@ UNITS, INPUTS, OUTPUTS, STEPS, BATCH = 6, 3, 2, 9, 4
 
 
 def build(layer: Any, readout: Any = "all", seed: int = 0, **settings: Any) -> Any:
-    cls = model_of(layer, f"here:{layer.__name__}", "here")
+    cls = model_of(layer, f"here:{layer.__name__}")
     values = cls.Settings.read({"hidden_size": UNITS, **settings})
     return build_model(cls, values, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
 
@@ -144,11 +144,11 @@ def test_weights_follow_from_the_generator_alone():
 
 
 def test_settings_are_the_constructors_arguments_with_its_words():
-    fields = model_of(nn.LSTM, "torch.nn:LSTM", "torch").Settings.model_fields
+    fields = model_of(nn.LSTM, "torch.nn:LSTM").Settings.model_fields
     assert {"num_layers", "bias", "layer_dropout", "proj_size"} <= set(fields)
     assert not {"input_size", "batch_first", "device", "dtype"} & set(fields)
     assert fields["num_layers"].description.startswith("Number of recurrent layers.")
-    leak = model_of(Leaky, "here:Leaky", "here").Settings.model_fields["leak"]
+    leak = model_of(Leaky, "here:Leaky").Settings.model_fields["leak"]
     assert (leak.default, leak.description) == (0.5, "share of the state that stays")
     model = build(nn.LSTM, num_layers="2", bias="false", proj_size=4)
     assert (model.layer.num_layers, model.layer.bias, model.output_weight.shape) == (2, False, (OUTPUTS, 4))
@@ -723,7 +723,7 @@ def test_equal_weights_train_equally(pair):
 
 
 def test_counting_needs_no_memory():
-    cls = model_of(nn.GRU, "torch.nn:GRU", "torch")
+    cls = model_of(nn.GRU, "torch.nn:GRU")
     with torch.device("meta"):
         model = build_model(
             cls, cls.Settings(hidden_size=2000, layers=2), Signature(INPUTS, OUTPUTS, "last"), torch.Generator()
@@ -768,7 +768,7 @@ class OneSequence(Rotates):
 def scores(layer: Any) -> dict[str, float]:
     settings = AddingSettings(sequence_length=STEPS, train_size=BATCH, test_size=BATCH)
     task = Adding(settings, 0, torch.device("cpu"))
-    cls = model_of(layer, f"here:{layer.__name__}", "this test")
+    cls = model_of(layer, f"here:{layer.__name__}")
     model = build_model(cls, cls.Settings.read({"hidden_size": UNITS}), task.signature, torch.Generator())
     before = torch.get_rng_state()
     values = Orthogonality()(ProbeContext(model, task, task.train.batch(torch.arange(BATCH)))).values
