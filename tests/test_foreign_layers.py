@@ -24,7 +24,7 @@ from orthobench.executors.job import Job
 from orthobench.isolation import isolated
 from orthobench.model.build import build_model
 from orthobench.plugins import Catalog, Plugin, layers
-from orthobench.plugins.layers import notebook_module
+from orthobench.plugins.notebook import notebook_module
 from orthobench.spec.resolve import resolve, resolve_again
 from orthobench.system.location import Location
 from orthobench.task import seeded_generator
