@@ -10,9 +10,10 @@ from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, ranked
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, ranked
 from orthobench.reporting.page.names import full_title
 from website.markdown import escape
+from website.matrix_picture import picture
 from website.results import everything
 
 SIZE = (6.75, 3.5)

@@ -14,10 +14,11 @@ from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.page.matrix import MatrixCell, compute_matrix, note_on_tuning, picture
+from orthobench.reporting.page.matrix import MatrixCell, compute_matrix
 from orthobench.reporting.page.pages import distinct_numbers
 from website.findings import findings
 from website.markdown import table
+from website.matrix_picture import note_on_tuning, picture
 from website.results import Decided, decided, everything
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,19 +15,12 @@ from support.databases import RunDatabase, experiment
 from orthobench.analysis.conditions import collect, score_of
 from orthobench.plugins import Catalog
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import (
-    LETTER,
-    LIGHT,
-    ResultMatrix,
-    _block_heads,
-    compute_matrix,
-    note_on_tuning,
-    picture,
-)
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix
 from orthobench.reporting.page.names import short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
+from website.matrix_picture import LETTER, LIGHT, _block_heads, note_on_tuning, picture
 
 BASELINE = 0.2
 """The baseline that `RunDatabase` stores."""

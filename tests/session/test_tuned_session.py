@@ -18,12 +18,13 @@ import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
-from orthobench.reporting.page.matrix import compute_matrix, picture
+from orthobench.reporting.page.matrix import compute_matrix
 from orthobench.store import Run, open_store
 from orthobench.store.sqlite import protect
 from orthobench.system.location import DATABASE_VARIABLE
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.training.events import EventSink
+from website.matrix_picture import picture
 
 SIZES = {
     "sequence_length": "4",
