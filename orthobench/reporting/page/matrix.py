@@ -402,7 +402,7 @@ def _is_comparison(condition: Condition) -> bool:
 
 def _scores(condition: Condition, variant: VariantData) -> list[float]:
     """Return the score of each seed: 0 at the baseline, 1 at a perfect value, and minus infinity if it diverged."""
-    baseline, perfect = condition.baseline, condition.perfect
+    baseline, perfect = condition.baseline, variant.perfect
     assert baseline is not None
     assert perfect is not None
     if baseline == perfect:  # nothing can be gained, so the loss counts
