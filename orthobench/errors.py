@@ -16,6 +16,10 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 """A secret in the query of a URL, such as `?password=` and `&sslpassword=`."""
+_PATH = re.compile(
+    r"""(?<![\w.:/-])/(?:[^\s/'"<>|:]+/)+([^\s/'"<>|:]+)/?|(?<!\w)[A-Za-z]:\\(?:[^\\'"<>|]+\\)+([^\s\\'"<>|]+)"""
+)
+"""An absolute path of a file or folder that is in another folder, with its name."""
 
 
 def without_passwords(text: str) -> str:
@@ -26,7 +30,12 @@ def without_passwords(text: str) -> str:
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
 
 
-def calls() -> str:
+def without_folders(text: str) -> str:
+    """Return a text with the names of files in place of their absolute paths, for others to read."""
+    return _PATH.sub(lambda found: found[1] or found[2], text)
+
+
+def traceback_text() -> str:
     """Return the traceback of the exception that is being handled, without passwords."""
     return without_passwords(traceback.format_exc())
 

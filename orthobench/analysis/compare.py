@@ -147,7 +147,8 @@ def _select(
     if not tested:
         raise UsageError(f"'{text}' selects only trials of searches ({len(runs)}), and trials have no tests")
     chosen = tested if "model_version" in conditions else newest_versions(tested)[0]
-    earlier = sorted({run.spec["model_version"] for run in tested} - {run.spec["model_version"] for run in chosen})
+    kept = {run.id for run in chosen}
+    earlier = sorted({run.spec["model_version"] for run in tested if run.id not in kept})
     return SelectedRuns(text, chosen, len(runs) - len(tested), tuple(earlier))
 
 

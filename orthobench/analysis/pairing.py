@@ -50,7 +50,7 @@ class Sides(Generic[Key, Entry]):
         """Return the entries of the common keys in the same order; None if the sides are independent samples.
 
         By default sides with six common keys or more are paired, and more if there are several comparisons, because
-        fewer pairs cannot be tested apart.
+        fewer pairs cannot be tested apart. Of more comparisons than draws allow, none is paired.
 
         Args:
             wanted: whether to pair them; None for the default.

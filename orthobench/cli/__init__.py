@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from orthobench.cli.options import is_assignment, spelled
-from orthobench.errors import OrthobenchError, UsageError, calls, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, traceback_text, without_passwords
 from orthobench.options.arguments import DeviceName
 from orthobench.options.arguments import read as read_argument
 from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
@@ -358,4 +358,4 @@ def _fail(message: str, verbose: bool) -> None:
 
 def _print_traceback(verbose: bool) -> None:
     if verbose:
-        typer.echo(calls(), err=True)
+        typer.echo(traceback_text(), err=True)

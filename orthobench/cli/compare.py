@@ -69,7 +69,7 @@ def command(
         bool | None,
         typer.Option(
             "--paired/--unpaired",
-            help="Pair the runs by seed, or do not. By default six common seeds or more are paired.",
+            help="Pair the runs by seed, or do not. By default they are paired where a test can use that.",
             show_default=False,
         ),
     ] = None,
@@ -111,7 +111,9 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
     json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Of two databases: print a table as CSV.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Of two databases: print a table as CSV; first_n and second_n count runs.")
+    ] = False,
 ) -> None:
     """Compare runs, databases, or models that are tuned alike.
 

@@ -99,7 +99,11 @@ def report_failures(failed: int, total: int, refused: int = 0) -> None:
         return
     stored = failed - refused
     shown = stored if refused else "them"
-    listed = f"; `orthobench ls --status failed` lists {shown}, `orthobench -v` shows the calls" if stored else ""
+    listed = (
+        f"; `orthobench ls --status failed` lists {shown}, and -v before the same command shows the calls"
+        if stored
+        else ""
+    )
     unstored = f", of which {refused} could not start" if refused else ""
     typer.echo(f"{failed} of {counted(total, 'run')} failed{unstored}{listed}", err=True)
     raise typer.Exit(1)

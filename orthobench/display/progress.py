@@ -323,8 +323,8 @@ class JobLines(JobsDisplay):
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")
-            if outcome.calls and _logger.isEnabledFor(logging.DEBUG):
-                self.print_line(outcome.calls.rstrip())
+            if outcome.traceback and _logger.isEnabledFor(logging.DEBUG):
+                self.print_line(outcome.traceback.rstrip())
         elif outcome.ending == Ending.REFUSED:
             if cause not in self.refusals:  # a full disk affects every run, but is reported once
                 self.print_line(f"{label} cannot be started: {self.spell(cause)}")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench.errors import OrthobenchError, RunLockedError, calls
+from orthobench.errors import OrthobenchError, RunLockedError, traceback_text
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.isolation import isolated
 from orthobench.options.arguments import Preset
@@ -104,13 +104,13 @@ class Outcome:
     """The ending of a job, and its cause in one line unless it is a result.
 
     Attributes:
-        calls: the traceback of an error in the run, without passwords; "" if it is not known.
+        traceback: the traceback of an error in the run, without passwords; "" if it is not known.
     """
 
     job: Job
     ending: Ending
     cause: str = ""
-    calls: str = ""
+    traceback: str = ""
 
 
 SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
@@ -188,7 +188,7 @@ def attempt(
         cause = str(error) if isinstance(error, OutOfMemory) else described(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause, calls())
+        return Outcome(job, Ending.FAILED, cause, traceback_text())
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)

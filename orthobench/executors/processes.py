@@ -151,7 +151,7 @@ class ProcessExecutor:
                         self.print_line(f"{worker.job.label}: {message['line']}")
                     case "outcome":
                         worker.outcome = Outcome(
-                            worker.job, Ending(message["ending"]), message["cause"], message["calls"]
+                            worker.job, Ending(message["ending"]), message["cause"], message["traceback"]
                         )
                     case "exited":
                         worker.close()

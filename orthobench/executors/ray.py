@@ -179,8 +179,8 @@ class RayExecutor:
 
         job, run = task.job, self.store.find(task.job.spec.key)
         try:
-            ending, cause, calls = self.ray.get(reference)
-            return Outcome(job, Ending(ending), cause, calls)
+            ending, cause, traceback = self.ray.get(reference)
+            return Outcome(job, Ending(ending), cause, traceback)
         except exceptions.TaskCancelledError:
             return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # code around `attempt` failed
@@ -200,7 +200,9 @@ class RayExecutor:
 
 
 def train_remotely(job: Job, resumed: bool) -> tuple[str, str, str]:
-    """Train a job on a machine of the cluster, and return its ending, cause and calls. Ray asks it to stop with SIGINT.
+    """Train a job on a machine of the cluster, and return its ending, cause and traceback.
+
+    Ray asks it to stop with SIGINT.
 
     Args:
         resumed: whether the run was lost on another machine and may still be locked there.
@@ -211,5 +213,5 @@ def train_remotely(job: Job, resumed: bool) -> tuple[str, str, str]:
     while True:
         outcome = attempt(job, EventSink(), stop.is_set)
         if outcome.ending != Ending.BUSY or not resumed or stop.is_set() or time.monotonic() > deadline:
-            return outcome.ending.value, outcome.cause, outcome.calls
+            return outcome.ending.value, outcome.cause, outcome.traceback
         time.sleep(1.0)

@@ -60,8 +60,8 @@ class RunGroup:
                 executor = ProcessExecutor(store, slots, cores, lambda _: nullcontext(EventSink()), stop.is_set, _print)
                 for outcome in executor.run(waiting, lambda: not self.no_more.exists()):
                     key = outcome.job.spec.key
-                    if outcome.calls:
-                        _print(outcome.calls)
+                    if outcome.traceback:
+                        _print(outcome.traceback)
                     endings[key] = (key, outcome.ending.value, outcome.cause)
                 if stop.is_set() or self.no_more.exists() or time.monotonic() > deadline:
                     break

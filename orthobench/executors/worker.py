@@ -69,7 +69,7 @@ def main() -> None:
     sink = PipeSink(channel, stop)
     with lasting_output():
         outcome = attempt(job, sink, stop.is_set)
-    sink.send({"kind": "outcome", "ending": outcome.ending, "cause": outcome.cause, "calls": outcome.calls})
+    sink.send({"kind": "outcome", "ending": outcome.ending, "cause": outcome.cause, "traceback": outcome.traceback})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, insert
 
-from orthobench.errors import UsageError, needs_extra, one_line
+from orthobench.errors import UsageError, needs_extra, one_line, without_folders
 from orthobench.settings import CHECKSUM, run_names, without_paths
 from orthobench.store import Run, Status, Store
 from orthobench.store.damage import UNEXPECTED, faults_in
@@ -129,7 +129,7 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
             **{name: getattr(run, name) for name in RUN_COLUMNS},
             **{name: run.spec[name] for name in ("task_version", "model_version")},
             "spec": without_paths(run.spec),
-            "message": run.message and " ".join(run.message.split()),
+            "message": run.message and " ".join(without_folders(run.message).split()),
             "environment": digest_of(run.environment),
             "tags": run.tags,
         }

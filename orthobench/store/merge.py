@@ -240,7 +240,8 @@ def _copy_measured(
     count, column, in_order = 0, _run_column(table), sorted(runs)
     for start in range(0, len(in_order), BATCH):
         query = select(table).where(column.in_(in_order[start : start + BATCH])).order_by(column)
-        for rows in source.execute(query).mappings().partitions(BATCH):
+        # yield_per, because a server would send all rows of these runs at once.
+        for rows in source.execute(query.execution_options(yield_per=BATCH)).mappings().partitions():
             target.execute(insert(table), [_translated(table, row, ids) for row in rows])
             count += len(rows)
     return count

@@ -565,7 +565,8 @@ class StoredTrace(Base):
 
 
 CHECK = "check"
-"""The name of the records of `orthobench check --history`, whose results are those of `orthobench check --json`."""
+"""The name of the records of `orthobench check --history`, whose results are those of `orthobench check --json`, with
+the `commit` of the checked repository."""
 
 
 class Benchmark(Base):

@@ -183,13 +183,18 @@ class Mine(torch.nn.RNN):
 
     def forward(self, x, state=None):
         return super().forward(self.factor * x, state)
+
+
+class Other(Mine):
+    pass
 """
 
 
 def test_runs_of_earlier_code_are_left_out_unless_their_version_is_named(orthobench, tmp_path, tiny_options):
     for factor in ("1.0", "0.5"):
         (tmp_path / "cell.py").write_text(CELL.replace("1.0", factor))
-        done = orthobench("sweep", "adding", "--models", "./cell.py:Mine,rnn", "--seeds", "2", *tiny_options, "-q")
+        models = "./cell.py:Mine,./cell.py:Other,rnn" if factor == "1.0" else "./cell.py:Mine,rnn"
+        done = orthobench("sweep", "adding", "--models", models, "--seeds", "2", *tiny_options, "-q")
         assert done.code == 0, done.err
     with open_store(str(tmp_path / "results.db")) as store:
         mine = store.runs(model="cell.py:Mine")
@@ -200,6 +205,9 @@ def test_runs_of_earlier_code_are_left_out_unless_their_version_is_named(orthobe
         (contrast,) = json.loads(orthobench(*words).out)
         assert sorted(contrast["runs"][0]) == sorted(run.key for run in chosen)
         assert (f"model_version={version} selects them" in (contrast["caution"] or "")) is (chosen is new)
+    # Also beside a class of the same file that has only that version.
+    (contrast,) = json.loads(orthobench("compare", "task=adding", "model=rnn", "--json").out)
+    assert f"model_version={version} selects them" in contrast["caution"]
 
 
 def test_diverged_run_is_counted_and_ranks_worst(swept, tmp_path):

@@ -1,9 +1,11 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import t, ttest_1samp, ttest_ind_from_stats
 
+from orthobench.analysis.claims.claim import shares_of_seeds
 from orthobench.analysis.statistics import Median, Side, curve_end, equivalence, median, side, summarize
 
 
@@ -213,3 +215,21 @@ def test_two_samples_of_one_distribution_differ_at_most_ten_percent():
 
     assert share(True) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / draws)
     assert share(False) > 0.25
+
+
+@pytest.mark.parametrize(
+    ("rivals", "value", "seeds"),
+    [
+        ([[9.0] * 3, [None] * 3], 0.0, 3),  # none of the second can be compared
+        ([[None] * 3, [None] * 3], 0.0, 0),
+        ([[9.0] * 3, []], 0.0, 0),  # the second was not measured
+        ([[0.0] * 3, [0.0, None, None]], 1.0, 1),
+    ],
+)
+def test_rival_without_a_pair_decides_nothing(rivals, value, seeds):
+    def larger(first: float, other: float | None) -> float | None:
+        return None if other is None else float(first > other)
+
+    others = [SimpleNamespace(label=name) for name in "ab"]
+    share, _ = shares_of_seeds(others, [1.0, 1.0, 1.0], rivals, larger)
+    assert (share.value, share.seeds) == (value, seeds)

@@ -76,7 +76,11 @@ def shares_of_seeds(
         rivals: for each other model, a value for each of its seeds.
         score: the score of a pair, as in `share_of_pairs`.
     """
-    return decide(others, [share_of_pairs(own, rival, score) for rival in rivals])
+    shares = [share_of_pairs(own, rival, score) for rival in rivals]
+    share, words = decide(others, shares)
+    # A rival that was measured, and of which no seed can be compared, decides nothing.
+    deciding = [each for each, rival in zip(shares, rivals, strict=True) if each.count or not rival]
+    return lowest(deciding) if deciding else share, words
 
 
 def decide(others: Sequence[VariantData], shares: Sequence[Share]) -> tuple[Share, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from orthobench.analysis.own_code import newest_versions
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.selection import COLUMNS, select_runs
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, without_folders
 from orthobench.papers import Experiment
 from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.pages import ArtifactView, PaperView
@@ -67,6 +67,7 @@ class Scope:
         if self.for_others:
             for run in runs:
                 run.spec, run.environment.facts = without_paths(run.spec), run.environment.facts_for_others
+                run.message = run.message and without_folders(run.message)
         return (runs, {}) if self.all_versions else newest_versions(runs)
 
     def restrict(self, views: Sequence[PaperView]) -> list[PaperView]:

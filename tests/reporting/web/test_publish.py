@@ -57,9 +57,16 @@ def test_no_path_of_this_machine_is_published(databases, orthobench, tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(40, 6, 2)), y=rng.integers(0, 2, 40))
     (tmp_path / "cell.py").write_text("import torch\n\n\nclass Mine(torch.nn.GRU):\n    pass\n")
+    (tmp_path / "reads.py").write_text(
+        "import torch\n\n\nclass Reads(torch.nn.GRU):\n    def forward(self, *inputs):\n"
+        f"        open('{tmp_path}/secret/notes.txt') if self.training else None\n"
+        "        return super().forward(*inputs)\n"
+    )
     words = ["-s", "epochs=1", "-s", "hidden_size=4", "-q", "--db", absolute[0]]
     done = orthobench("run", f"array:{tmp_path}/data.npz", f"{tmp_path}/cell.py:Mine", *words)
     assert done.code == 0, done.err
+    failed = orthobench("run", f"array:{tmp_path}/data.npz", f"{tmp_path}/reads.py:Reads", *words)
+    assert f"{tmp_path}/secret/notes.txt" in failed.err  # on the terminal as it is
     assert orthobench("publish", str(tmp_path / "site"), *absolute).code == 0
     for file in (tmp_path / "site").iterdir():
         text = file.read_text("utf-8")
