@@ -57,15 +57,15 @@ class Metric:
         """The factor that makes lower values better: 1 if the goal is "min", else -1."""
         return 1.0 if self.goal == "min" else -1.0
 
-    def perfect(self, values: Iterable[float] = ()) -> float | None:
+    def perfect(self, values: Iterable[float] = (), baseline: float | None = None) -> float | None:
         """Return the perfect value: 0 if the goal is "min", 1 for a fraction with the goal "max", and else unknown.
 
         Args:
-            values: measured ones and the baseline. If one of them is negative, as a log-likelihood may be, 0 is not the
+            values: measured ones. If one of them or the baseline is negative, as a log-likelihood may be, 0 is not the
                 lowest value.
         """
         if self.goal == "min":
-            return 0.0 if min(values, default=0.0) >= 0 else None
+            return 0.0 if min(baseline or 0.0, *values, 0.0) == 0 else None
         return 1.0 if self.is_fraction else None
 
     @property

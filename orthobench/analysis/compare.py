@@ -60,7 +60,8 @@ class Contrast:
         settings: the settings that differ, by name.
         environment: the same for the environments.
         counts: the number of runs by status, for each selection.
-        medians: the median over finished and diverged runs, which count as the worst, for each selection.
+        medians: the median of the values that are compared, of the pairs if there are some, for each selection. A
+            diverged run counts as the worst.
         paired: whether the values are paired by seed.
         p: the p value with Holm's adjustment for all contrasts of the comparison; None without a test.
         standing: what the seeds show.

@@ -156,8 +156,7 @@ class VariantData(Variant):
     @property
     def perfect(self) -> float | None:
         """The perfect value of the main metric (`Metric.perfect`)."""
-        baseline = self.run.baselines.get(self.run.metric)
-        return self.run.main_metric.perfect([*self.scores, *([] if baseline is None else [baseline])])
+        return self.run.main_metric.perfect(self.scores, self.run.baselines.get(self.run.metric))
 
     @property
     def solved_shares(self) -> list[float]:
@@ -254,8 +253,7 @@ class Condition:
     @property
     def perfect(self) -> float | None:
         """The perfect value of the main metric, which is None if a variant's is."""
-        values = [score for variant in self.variants for score in variant.scores]
-        return self.metric.perfect([*values, *([] if self.baseline is None else [self.baseline])])
+        return self.metric.perfect([score for variant in self.variants for score in variant.scores], self.baseline)
 
     @property
     def title(self) -> str:

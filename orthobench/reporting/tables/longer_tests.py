@@ -40,7 +40,7 @@ def _scores(variant: VariantData, name: str) -> list[float]:
     metric, baseline = variant.run.declared(name), variant.run.baselines.get(name)
     assert metric is not None
     ends = [float(series.iloc[-1]) for series in variant.series_of_runs("test", name).values()]
-    perfect = None if baseline is None else metric.perfect([baseline, *ends])
+    perfect = metric.perfect(ends, baseline)
     if baseline is None or perfect is None or not ends:
         return []
     return [*(score_of(end, baseline, perfect) for end in ends), *[0.0] * variant.diverged]
