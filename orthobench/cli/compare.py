@@ -17,7 +17,7 @@ from orthobench.cli.options import (
     Json,
     MatchParameters,
     Quiet,
-    named_or_default,
+    given_or_default,
     split_names,
     with_options,
 )
@@ -153,7 +153,7 @@ def command(
             match_parameters,
             match_state,
         )
-        place = named_or_default(context, "db", db, writes=True)  # because --db was read as that of stored runs
+        place = given_or_default(context, "db", db, writes=True)  # because --db was read as that of stored runs
         compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json)
         return
     _refuse_given(context, SEARCH, "is for a comparison that trains: add --tune 8, or leave it out")

@@ -24,14 +24,14 @@ from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # t
 
 
 def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return named_or_default(context, str(parameter.name), db, writes=False)
+    return given_or_default(context, str(parameter.name), db, writes=False)
 
 
 def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return named_or_default(context, str(parameter.name), db, writes=True)
+    return given_or_default(context, str(parameter.name), db, writes=True)
 
 
-def named_or_default(context: typer.Context, name: str, db: Location, writes: bool) -> Location:
+def given_or_default(context: typer.Context, name: str, db: Location, writes: bool) -> Location:
     """Return the value of this option, or the default database of a command that adds runs or not."""
     source = context.get_parameter_source(name)
     # Only the default gives way, because a database that the user names is used even if it is protected.

@@ -62,7 +62,7 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
     Raises:
         ValueError: they have too many numbers, or too long names.
     """
-    import numpy as np
+    import numpy as np  # here, because commands that list runs read no vectors
 
     plain = {name: values for name, values in vectors.items() if name.startswith(PLAIN)}
     others = {name: values for name, values in vectors.items() if name not in plain}
@@ -98,7 +98,7 @@ def unpack_arrays(block: bytes) -> dict[str, NDArray[np.float32]]:
     Raises:
         ValueError: the block is damaged.
     """
-    import numpy as np
+    import numpy as np  # as above
 
     lengths, plain, steps = open_block(block)
     others = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32)

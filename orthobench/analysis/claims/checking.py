@@ -146,6 +146,7 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     share = lowest([share for share, _ in verdicts])
     reason = _metric_words(claim.named, own[0]) + _reason(own, verdicts)
     if not share.seeds:
+        # Measured models may still have no pair of runs that can be compared, which their own words then say.
         measured = all(variant.series("test", claim.named or variant.run.metric) for variant in (*own, *rivals))
         lack = reason if share.unit == "pair" and measured else f"needs runs with {claim.named or 'tests'}"
         return ClaimResult(claim, None, lack, evidence)
