@@ -6,15 +6,19 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 BASE := $(DEMO)/venv
 
-# TypeScript and ESLint, at the versions of package-lock.json; npm writes this file last.
+# TypeScript, ESLint and esbuild, at the versions of package-lock.json; npm writes this file last.
 NODE_MODULES := node_modules/.package-lock.json
+
+PAGE := orthobench/reporting/page
+ESBUILD := $(BIN)/node node_modules/esbuild/bin/esbuild $(PAGE)/script/page.js --bundle --minify --target=es2022 \
+    --charset=utf8 --log-level=warning
 
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install kernels layers drawings readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
-    measure-stop measure-status gpu gpu-prepare gpu-fold report check lint \
-    lint-page bench clean
+.PHONY: demo docs install kernels layers index drawings readme quick test test-all test-instructions test-oldest test-newest \
+    mutants faults reproduce-quick reproduce measure gpu gpu-prepare gpu-fold report check lint \
+    lint-page page-script bench clean
 
 install: $(INSTALLED)
 
@@ -46,19 +50,23 @@ docs: $(INSTALLED)
 
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)
-	$(BIN)/python -m checks.layers
+	$(BIN)/python -m workshop.layers
 
-# The drawings of ARCHITECTURE.md: docs/rooms.svg from its table, and docs/run.svg.
+# The index of the built-in plugins and of the papers' runs, orthobench/spec/index.json, from their classes and settings.
+index: $(INSTALLED)
+	$(BIN)/python -m workshop.index
+
+# The drawing of the rooms in ARCHITECTURE.md, from its table.
 drawings: $(INSTALLED)
-	$(BIN)/python -m checks.drawings
+	$(BIN)/python -m workshop.drawings
 
-# The picture of the matrix and the table of papers in README.md, from results.db.
+# The pictures and tables of README.md, docs/any-layer.md and docs/findings.md, from results.db.
 readme: $(INSTALLED)
-	$(BIN)/python -m website.readme
+	$(BIN)/python -m workshop.website.readme
 
-# Tests of the rooms that the changes touch, and of the rooms that import them, for at most a minute: see checks/quick.py.
+# Tests of the rooms that the changes touch, and of the rooms that import them, for at most a minute: see workshop/quick.py.
 quick: kernels
-	$(BIN)/python -m checks.quick
+	$(BIN)/python -m workshop.quick
 
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips. Bytecode is kept, because each worker would otherwise rewrite
 # the assertions of all files again.
@@ -76,6 +84,29 @@ test-instructions: kernels
 	  tests/models --ignore-glob='*/test_library.py' --ignore-glob='*/test_cuda*.py' --ignore-glob='*/test_self_test.py'
 	$(BIN)/python -m pytest -n auto -m slow $(OPTIONS) tests/recurrence/test_other_processors.py
 
+# The oldest versions that pyproject.toml allows, in an environment of their own, with tests that reach every dependency.
+OLDEST := $(VENV)-oldest
+REACHING := tests/test_spec.py tests/cli/test_cli.py tests/cli/test_db.py tests/store/test_store.py \
+    tests/store/test_schemas.py tests/store/test_merge.py tests/gate/test_baseline.py \
+    tests/analysis/test_inference.py tests/reporting/test_tables.py tests/reporting/test_claims.py \
+    tests/reporting/test_stills.py tests/data/speech/test_spectra.py tests/data/speech/test_quality.py \
+    tests/data/test_download.py tests/data/test_images.py tests/data/test_torchvision.py tests/planning/test_space.py \
+    tests/executors/test_pruning.py tests/nn/test_layer.py tests/nn/test_export.py tests/nn/test_transforms.py \
+    tests/sinks tests/hub
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-minimum.txt \
+	  --editable '.[audio,hub,mlflow,onnx,parquet,postgresql,ray,search,slurm,tensorboard,trackio,vision,wandb]' pytest \
+	  pytest-xdist hypothesis aiohttp flask flask-cors onnxruntime 'pyarrow<18' # newer ones need NumPy 2
+	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -p no:cacheprovider $(OPTIONS) $(REACHING)
+
+# The newest versions of everything, without constraints.txt, in an environment of their own.
+NEWEST := $(VENV)-newest
+test-newest:
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal --ignore=$(REPOSITORY) $(OPTIONS)
+
 # Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
 mutants: $(INSTALLED)
 	$(BIN)/python tests/mutants.py
@@ -89,34 +120,29 @@ reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --small --db reproduction.db
 
-# The papers' numbers at their size, checks/papers.toml, in the background: one per core, at the lowest priority.
-# measure-stop ends them, folds their results into results.db, and keeps checkpoints from which measure resumes.
+# The papers' numbers at their size, checks/papers.toml: one run per core, at the lowest priority. Ctrl-C stops it, and
+# the same command goes on, also in another clone, because the folder of checkpoints is committed with results.db.
 measure: $(INSTALLED)
-	@$(BIN)/python -m checks.measure start
-
-measure-stop: $(INSTALLED)
-	@$(BIN)/python -m checks.measure stop
-
-measure-status: $(INSTALLED)
-	@$(BIN)/python -m checks.measure status
+	OMP_NUM_THREADS=1 nice -n 19 $(BIN)/orthobench reproduce --file checks/papers.toml --device cpu --keep-weights none \
+	  $(REFERENCE)
 
 # A machine with a GPU for some minutes: tests, benchmarks and as many of the papers' runs as fit. gpu-prepare collects in
 # gpu/ what a machine without network needs; there, `make gpu` uses the Python that has PyTorch; gpu-fold merges gpu/results.
 MINUTES := 12
 gpu-prepare: $(INSTALLED)
-	$(BIN)/python -m checks.gpu prepare
+	$(BIN)/python -m workshop.gpu prepare
 
 gpu:
-	$(PYTHON) -m checks.gpu run --minutes $(MINUTES)
+	$(PYTHON) -m workshop.gpu run --minutes $(MINUTES)
 
 gpu-fold: $(INSTALLED)
-	$(BIN)/python -m checks.gpu fold
+	$(BIN)/python -m workshop.gpu fold
 
-# The page and the account of results.db, with the author's reports/commentary.md, and the README's table. The page is not
+# The page and the account of results.db, with the author's reports/commentary.toml, and the README's table. The page is not
 # committed; the site has it.
 report: $(INSTALLED)
-	$(BIN)/orthobench report --html -o reports/reference.html --commentary reports/commentary.md $(REFERENCE)
-	$(BIN)/orthobench report --format reproduction --commentary reports/commentary.md $(REFERENCE)
+	$(BIN)/orthobench report --html -o reports/reference.html --commentary reports/commentary.toml $(REFERENCE)
+	$(BIN)/orthobench report --format reproduction --commentary reports/commentary.toml $(REFERENCE)
 	$(MAKE) readme
 
 # All that the papers ran, at their scale, in the foreground; weeks on two cores. Each run trains once, so it may be
@@ -138,26 +164,34 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m checks.prose
+	$(BIN)/python -m workshop.prose
+	$(BIN)/python -m workshop.quoted_numbers
 	$(MAKE) lint-page
 	$(BIN)/python -m pytest -n auto --dist loadfile $(REPOSITORY) $(OPTIONS)
 
-# The scripts of the page: their types and imports, and ESLint's recommended rules. Node.js is a package of the environment.
+# The scripts of the page: their types and imports, ESLint's recommended rules, and whether the bundle is theirs. Node.js is
+# a package of the environment.
 lint-page: $(NODE_MODULES)
 	$(BIN)/node node_modules/typescript/bin/tsc
-	$(BIN)/node node_modules/eslint/bin/eslint.js --max-warnings 0 orthobench website eslint.config.js
+	$(BIN)/node node_modules/eslint/bin/eslint.js --max-warnings 0 orthobench workshop eslint.config.js
+	@$(ESBUILD) | cmp -s - $(PAGE)/script.min.js || { echo "$(PAGE)/script.min.js differs from its modules: \
+	run make page-script, and commit it" >&2; exit 1; }
+
+# The script of the page, orthobench/reporting/page/script.min.js, from its modules.
+page-script: $(NODE_MODULES)
+	$(ESBUILD) --outfile=$(PAGE)/script.min.js
 
 $(NODE_MODULES): package-lock.json | $(INSTALLED)
 	@$(BIN)/npm ci --ignore-scripts --no-audit --no-fund --loglevel silent \
 	  --fetch-retry-mintimeout 1000 --fetch-retry-factor 3 || { echo "make lint-page: npm cannot install \
-	TypeScript and ESLint from $$($(BIN)/npm config get registry 2>/dev/null); $(BIN)/npm ci tells why" >&2; exit 1; }
+	TypeScript, ESLint and esbuild from $$($(BIN)/npm config get registry 2>/dev/null); $(BIN)/npm ci tells why" >&2; exit 1; }
 	@touch $@
 
 bench: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench bench
 	cd $(DEMO) && $(abspath $(BIN))/orthobench bench --constraints
-	$(BIN)/python benchmarks/logging_cost.py
+	$(BIN)/python workshop/benchmarks/logging_cost.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) node_modules build dist site *.egg-info orthobench/recurrence/cpu/*.so

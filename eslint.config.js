@@ -2,6 +2,7 @@ import js from "@eslint/js";
 import globals from "globals";
 
 export default [
+  { ignores: ["**/*.min.js"] }, // what esbuild writes
   {
     files: ["**/*.js"],
     languageOptions: { globals: { ...globals.browser, Plotly: "readonly" } },

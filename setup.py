@@ -2,7 +2,7 @@
 
 The rest of the package is described in pyproject.toml. `make kernels` builds them again after a change of a C file;
 `python setup.py build_ext --inplace --force` does so with another compiler.
-Without a compiler the package is installed all the same, and recurrences run in PyTorch.
+Without a compiler nothing is built, unless ORTHOBENCH_KERNELS=none asks for a package whose recurrences run in PyTorch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ FILE = ROOT / "orthobench" / "recurrence" / "cpu" / "c_sources.py"
 CODE = runpy.run_path(str(FILE))
 """The names of c_sources.py, which cannot be imported because the package needs PyTorch."""
 FLAGS = CODE["FLAGS"]
+WITHOUT = os.environ.get("ORTHOBENCH_KERNELS") == "none"
+"""Whether the package is to have no kernels; its wheel is then for any platform, so that it replaces none that has."""
 COMPILERS = 16  # at a time; more would need much memory, and the longest file takes a fifth of the whole time
 
 
@@ -103,6 +105,12 @@ class BuildKernels(build_ext):
         self.parallel = len(self.extensions)
         with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as self.pool:
             super().build_extensions()
+        # One that this compiler cannot build is left out, because a process loads the widest of the others.
+        if not any(Path(self.get_ext_fullpath(ext.name)).exists() for ext in self.extensions):
+            raise CompileError(
+                f"{compiler()[0]} compiles no C kernel: install a C compiler, such as apt install gcc libc6-dev, or "
+                "set ORTHOBENCH_KERNELS=none, and recurrences will run in PyTorch, several times slower"
+            )
 
     def build_extension(self, ext: Extension) -> None:
         variant = ext.name.rpartition("kernels-")[2]
@@ -129,7 +137,7 @@ if __name__ == "__main__":
         ext_modules=[
             Extension(f"{PACKAGE}.kernels-{variant}", sources, optional=True)
             for variant in CODE["variants"]()
-            if chosen in (None, "", variant)
+            if chosen in (None, "", variant) and not WITHOUT
         ],
         cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},
     )

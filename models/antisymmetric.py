@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.skew import skew
-from orthobench.model import Learns, Model, ModelSettings, OptimizerName, Positive, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, OptimizerName, Positive, SecondAxis, Signature, State
 from orthobench.recurrence import TANH, GradientTrace, Projection, recurrence
 
 
@@ -43,6 +43,9 @@ class Antisymmetric(Model):
     look = "dash circle"
     family = "ODE"
     learns = Learns("adding", 0.9, {"step_size": 0.1}, gate={"learning_rate": 0.03})
+    second_axis: ClassVar = SecondAxis(
+        ({"step_size": 0.01}, {"step_size": 0.1}, {"step_size": 1.0}), "the paper's grid of eps"
+    )
     Settings: ClassVar[type[EulerSettings]] = AntisymmetricSettings
     inputs_per_unit: ClassVar[int] = 1
 

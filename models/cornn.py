@@ -20,7 +20,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import (
+    Count,
+    Learns,
+    Model,
+    ModelSettings,
+    OptimizerName,
+    OutputBias,
+    Positive,
+    SecondAxis,
+    Signature,
+    State,
+)
 from orthobench.recurrence import GradientTrace, cornn, project
 
 
@@ -52,6 +63,10 @@ class CoRNN(Model):
         0.3,
         {"learning_rate": 0.02, "step_size": 0.06, "frequency": 66, "damping": 15},
         gate={"learning_rate": 0.02, "step_size": 0.3, "train_size": 30_000},
+    )
+    second_axis = SecondAxis(
+        ({"step_size": 0.042}, {"step_size": 0.06}, {"step_size": 0.3}),
+        "the paper's dt for MNIST and for adding; 0.3 gives 100 steps the time of the paper's 500 steps of 0.06",
     )
     Settings = CoRNNSettings
 

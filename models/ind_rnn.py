@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Positive, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Positive, SecondAxis, Signature, State
 from orthobench.recurrence import RELU, TANH, GradientTrace, independent_recurrence, project
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
@@ -68,6 +68,9 @@ class IndRNN(Model):
     look = "longdash circle"
     family = "plain"
     learns = Learns("adding", 0.2, {"learning_rate": 2e-3, "layers": 2})  # units of one layer never see each other
+    second_axis = SecondAxis(
+        ({"layers": 1}, {"layers": 2}), "the paper stacks layers, because the units of one never see each other"
+    )
     Settings = IndRNNSettings
 
     def __init__(self, settings: IndRNNSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, SecondAxis, Signature, State
 from orthobench.recurrence import GradientTrace, oscillators, project
 
 
@@ -49,6 +49,10 @@ class LinOSS(Model):
     affine_if = {"block": None}
     # A linear layer cannot end below about half of the baseline.
     learns = Learns("copying", 0.8, {"discretization": "IMEX"}, gate={"discretization": "IMEX"})
+    second_axis = SecondAxis(
+        ({"block": "none", "state_size": 24}, {"block": "residual", "block_size": 16, "state_size": 24}),
+        "the paper's block, at a width that leaves most of a small model's parameters to the cell",
+    )
     Settings = LinOSSSettings
 
     def __init__(self, settings: LinOSSSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -16,7 +16,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Learns, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import (
+    Learns,
+    Model,
+    ModelSettings,
+    OptimizerName,
+    OutputBias,
+    Positive,
+    SecondAxis,
+    Signature,
+    State,
+)
 from orthobench.recurrence import GradientTrace, lipschitz, project
 
 
@@ -39,6 +49,10 @@ class LipschitzRNN(Model):
     look = "dashdot square"
     family = "ODE"
     learns = Learns("adding", 0.4, gate={"learning_rate": 0.02, "step_size": 0.1})
+    second_axis = SecondAxis(
+        ({"step_size": 0.03}, {"step_size": 0.1}, {"step_size": 1.0}),
+        "the paper's eps for MNIST; 0.1 and 1 from the grid of Chang et al. 2019, whose Euler step it shares",
+    )
     Settings = LipschitzSettings
 
     def __init__(self, settings: LipschitzSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from orthobench.model import Learns, Model, ModelSettings, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, SecondAxis, Signature, State
 from orthobench.recurrence import GradientTrace, gated_sum, layer_norm, project, skip_gelu
 
 from ._lru import DiagonalLRU, LRUSettings, ResidualLRU, normal
@@ -38,6 +38,10 @@ class LRU(DiagonalLRU):
     family = "linear"
     learns = Learns("adding", 0.2, gate={"block_size": 32, "train_size": 30_000})
     cost = "two products per step at d = n (B has 2n rows of d), and a normalisation"
+    second_axis = SecondAxis(
+        ({"block_size": 16}, {"block": "residual", "block_size": 16}),
+        "the paper's block, and the one of all models; the width leaves most of a small model's parameters to the cell",
+    )
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -36,6 +36,7 @@ from orthobench.recurrence import (
     Projection,
     decaying_memory,
     next_steps,
+    previous_steps,
     project,
     read_memory,
     turned_heads,
@@ -72,6 +73,12 @@ class Mamba3Settings(HeadsSettings):
     def parts(self) -> tuple[int, int, int, int]:
         """The numbers of features of the memories, of the angles, and of B and x of the last step."""
         return self.width * self.state_size, self.heads * self.angles, self.heads * self.state_size, self.width
+
+
+def _outer(keys: Tensor, values: Tensor) -> Tensor:
+    """Return the memories `[B, width * N]` of keys `[B, heads, N]` and values `[B, width]`."""
+    memories: Tensor = (keys[..., None] * values.unflatten(-1, (keys.shape[1], 1, -1))).flatten(1)
+    return memories
 
 
 class Mamba3(Model):
@@ -135,23 +142,28 @@ class Mamba3(Model):
         log_decay = -softplus(steps[1]).clamp(min=_LEAST_RATE) * step
         now = step * steps[2].sigmoid() if settings.trapezoid else step
         earlier = step - now  # the weight of the previous input
-        coming = next_steps(earlier)  # that of this input in the next step
         angles = (math.pi * turns.tanh()[..., None, :] * step[..., None]).cumsum(0)
         # Reduced because the last angle is part of the state, and would grow for as long as a sequence goes on.
         angles = (angles + angle.unflatten(-1, (heads, settings.angles))).remainder(2 * math.pi)
         cosine, sine = angles.cos(), angles.sin()
         key = turned_heads(keys, self.write_norm, self.write_bias, cosine, sine, _NORM_EPSILON)
-        # The memory also has the part that the next step will write of this input, which the outputs do not read.
-        written = (key * (now + coming)[..., None]).flatten(-2)
-        before = last_key.unflatten(-1, (heads, size))[..., None] * last_value.unflatten(-1, (heads, 1, -1))
-        memory = memory + (earlier[0][..., None, None] * before).flatten(1)
         if reads:
+            # The outputs read a memory that each step writes the previous input to, so that none depends on a later
+            # input. It has both parts of that input, because this step's decay and share are known by then.
             query = self.turned_queries(queries, cosine, sine)
-            weight = torch.cat((log_decay, query.flatten(-2), written), dim=-1)
+            last_key = last_key.unflatten(-1, (heads, size))
+            written = log_decay.exp() * (earlier + previous_steps(now))
+            written = written[..., None] * torch.cat((last_key[None], key))[:-1]
+            weight = torch.cat((log_decay, query.flatten(-2), written.flatten(-2)), dim=-1)
             read = project(inputs, self.input_weight)
-            y, (memory,) = decaying_memory(read, weight, (memory,), trace, heads, size)
-            own = self.feedthrough - coming * (query * key).sum(-1)
+            previous = torch.cat((last_value[None], read))[:-1]
+            y, (memory,) = decaying_memory(previous, weight, (memory,), trace, heads, size)
+            memory = memory + _outer(now[-1][..., None] * key[-1], read[-1])
+            own = self.feedthrough + now * (query * key).sum(-1)
         else:
+            # The memory also has the part that the next step will write of this input, which has no output to read it.
+            written = (key * (now + next_steps(earlier))[..., None]).flatten(-2)
+            memory = memory + _outer(earlier[0][..., None] * last_key.unflatten(-1, (heads, size)), last_value)
             weight = torch.cat((log_decay, written), dim=-1)
             source = Projection(inputs, self.input_weight)
             _, (memory,) = decaying_memory(source, weight, (memory,), trace, heads, size, reads=False)

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import Learns, ModelSettings, Signature
+from orthobench.model import Learns, ModelSettings, SecondAxis, Signature
 from orthobench.recurrence import MODRELU, RELU, TANH
 
 from ._plain import PlainRNN
@@ -38,6 +38,9 @@ class RNN(PlainRNN):
         0.7,
         {"learning_rate": 1e-4, "sequence_length": 15},
         gate={"learning_rate": 3e-3, "train_size": 30_000},
+    )
+    second_axis = SecondAxis(
+        ({"activation": "tanh"}, {"activation": "relu"}), "Elman 1990; ReLU: Le, Jaitly, Hinton, arXiv 1504.00941"
     )
     Settings = RNNSettings
 

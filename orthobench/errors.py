@@ -16,10 +16,15 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 """A secret in the query of a URL, such as `?password=` and `&sslpassword=`."""
+_LETTER = r"""(?:[^\s/\\'"<>|:~]|(?<=\w)['"~](?=\w))"""
 _PATH = re.compile(
-    r"""(?<![\w.:/-])/(?:[^\s/'"<>|:]+/)+([^\s/'"<>|:]+)/?|(?<!\w)[A-Za-z]:\\(?:[^\\'"<>|]+\\)+([^\s\\'"<>|]+)"""
+    r"(?:\b(?:file|sqlite[\w+]*):/+|(?<!\w)[A-Za-z]:[\\/]+|\\\\+|(?<![\w.~/\]-])(?:~[\w.-]*)?/(?!/))"
+    rf"(?:{_LETTER}(?:(?:{_LETTER}|[ \t])*{_LETTER})?[\\/]+)+({_LETTER}+)[\\/]*"
 )
-"""An absolute path of a file or folder that is in another folder, with its name."""
+"""An absolute path of a file or folder that is in another folder, with its name: also of Windows, or as a URL.
+
+A folder may have spaces in its name, so the words between such a path and a relative one are taken for a folder's.
+"""
 
 
 def without_passwords(text: str) -> str:
@@ -32,7 +37,7 @@ def without_passwords(text: str) -> str:
 
 def without_folders(text: str) -> str:
     """Return a text with the names of files in place of their absolute paths, for others to read."""
-    return _PATH.sub(lambda found: found[1] or found[2], text)
+    return _PATH.sub(r"\1", text)
 
 
 def traceback_text() -> str:
@@ -81,6 +86,14 @@ class OrthobenchError(Exception):
 
 class UsageError(OrthobenchError):
     """Bad input: a wrong setting, name, file or combination of options."""
+
+
+class NoMatchError(UsageError):
+    """Nothing meets the conditions."""
+
+
+class UpdateRefusedError(OrthobenchError):
+    """The new values of a baseline are incomplete: a seed has no value of a metric."""
 
 
 class MissingDataError(UsageError):

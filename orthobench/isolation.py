@@ -11,31 +11,53 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """A part of the state.
 
     Attributes:
-        name: what error messages and tests call it.
+        name: what tests call it.
         read: returns its value, or raises RuntimeError where torch cannot tell.
         new: its value in a new process, with which runs train.
-        of_thread: whether each thread has its own value.
     """
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
     new: Any
-    of_thread: bool = False
+
+
+def _of(owner: str, name: str, read: Callable[..., Any], write: Callable[..., object], new: Any) -> _Part:
+    return _Part(f"{name} on {owner}", partial(read, owner), partial(write, owner), new)
+
+
+def _attribute(owner: Any, name: str, new: Any) -> _Part:
+    return _Part(f"{owner.__name__}.{name}", partial(getattr, owner, name), partial(setattr, owner, name), new)
+
+
+def _precision(backend: str, operation: str, new: str) -> _Part:
+    """Return the precision of products of float32 numbers; the parts of a back end follow its "all" until they differ.
+
+    torch 2.8 and earlier have only `float32_matmul_precision` and `allow_tf32`.
+    """
+    read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    return _Part(
+        f"precision of {operation} on {backend}",
+        partial(read, backend, operation),
+        partial(write, backend, operation),
+        new,
+    )
+
+
+def _attention(kernel: str) -> _Part:
+    read, write = (getattr(torch.backends.cuda, name) for name in (f"{kernel}_sdp_enabled", f"enable_{kernel}_sdp"))
+    return _Part(f"{kernel} kernel of attention", read, write, new=True)
 
 
 def _flushes_denormals() -> bool:
@@ -57,84 +79,36 @@ def _set_autocast_depth(depth: int) -> None:
     torch.clear_autocast_cache()
 
 
-def _autocast(device: str, dtype: torch.dtype) -> list[_Part]:
-    return [
-        _Part(
-            f"autocast on {device}",
-            lambda: torch.is_autocast_enabled(device),
-            lambda value: torch.set_autocast_enabled(device, value),
-            new=False,
-            of_thread=True,
-        ),
-        _Part(
-            f"type of autocast on {device}",
-            lambda: torch.get_autocast_dtype(device),
-            lambda value: torch.set_autocast_dtype(device, value),
-            new=dtype,
-            of_thread=True,
-        ),
-    ]
-
-
-def _precision(backend: str, operation: str, new: str) -> _Part:
-    """Return the precision of products of float32 numbers; the parts of a back end follow its "all" until they differ.
-
-    torch 2.8 and earlier have only `float32_matmul_precision` and `allow_tf32`.
-    """
-    return _Part(
-        f"precision of {operation} on {backend}",
-        lambda: torch._C._get_fp32_precision_getter(backend, operation),
-        lambda value: torch._C._set_fp32_precision_setter(backend, operation, value),
-        new,
-    )
-
-
-def _attribute(owner: Any, name: str, new: Any) -> _Part:
-    return _Part(
-        f"{owner.__name__}.{name}", lambda: getattr(owner, name), lambda value: setattr(owner, name, value), new
-    )
-
-
-def _attention(kernel: str) -> _Part:
-    read, write = (getattr(torch.backends.cuda, name) for name in (f"{kernel}_sdp_enabled", f"enable_{kernel}_sdp"))
-    return _Part(f"{kernel} kernel of attention", read, write, new=True)
-
-
-_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-
 _PARTS = (
-    _Part("default type", torch.get_default_dtype, torch.set_default_dtype, new=torch.float32),
-    _Part("gradients", torch.is_grad_enabled, torch.set_grad_enabled, new=True, of_thread=True),
-    *_autocast("cpu", torch.bfloat16),
-    *_autocast("cuda", torch.float16),
-    _Part(
-        "cache of autocast",
-        torch.is_autocast_cache_enabled,
-        torch.set_autocast_cache_enabled,
-        new=True,
-        of_thread=True,
+    _Part("default type", torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+    _Part("gradients", torch.is_grad_enabled, torch.set_grad_enabled, True),
+    *(
+        part
+        for device, kind in (("cpu", torch.bfloat16), ("cuda", torch.float16))
+        for part in (
+            _of(device, "autocast", torch.is_autocast_enabled, torch.set_autocast_enabled, False),
+            _of(device, "type of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype, kind),
+        )
     ),
-    _Part("depth of autocast", _autocast_depth, _set_autocast_depth, new=0, of_thread=True),
-    _Part("flushed denormals", _flushes_denormals, torch.set_flush_denormal, new=True, of_thread=True),
+    _Part("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, True),
+    _Part("depth of autocast", _autocast_depth, _set_autocast_depth, 0),
+    _Part("flushed denormals", _flushes_denormals, torch.set_flush_denormal, True),
     _Part(
         "anomaly detection",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda value: torch.autograd.set_detect_anomaly(*value),
-        new=(False, True),
+        (False, True),
     ),
     _Part(
         "deterministic algorithms",
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
-        new=(False, False),
+        (False, False),
     ),
     _Part(
-        "float32_matmul_precision",
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-        new="highest",
+        "float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
     ),
-    _attribute(torch.backends.cudnn, "allow_tf32", new=True),
+    _attribute(torch.backends.cudnn, "allow_tf32", True),
     *(
         _precision(*each)
         for each in (
@@ -145,24 +119,19 @@ _PARTS = (
         )
         if hasattr(torch._C, "_get_fp32_precision_getter")
     ),
-    _attribute(torch.backends.cudnn, "benchmark", new=False),
-    _attribute(torch.backends.cudnn, "deterministic", new=False),
-    _attribute(torch.backends.cudnn, "enabled", new=True),
-    _attribute(torch.backends.mkldnn, "enabled", new=True),
+    _attribute(torch.backends.cudnn, "benchmark", False),
+    _attribute(torch.backends.cudnn, "deterministic", False),
+    _attribute(torch.backends.cudnn, "enabled", True),
+    _attribute(torch.backends.mkldnn, "enabled", True),
     *(_attention(kernel) for kernel in ("flash", "mem_efficient", "math", "cudnn")),
-    _Part("errors of numpy", np.geterr, lambda value: np.seterr(**value), new=_NUMPY_ERRORS, of_thread=True),
+    _Part(
+        "errors of numpy",
+        np.geterr,
+        lambda value: np.seterr(**value),
+        {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+    ),
 )
 """The parts in the order in which they are written: a precision for all comes before those of its operations."""
-
-
-def _values(of_thread: bool) -> list[tuple[_Part, Any]]:
-    """Return the parts of this thread, or of the process, with their values; without those that torch cannot tell."""
-    values = []
-    for part in _PARTS:
-        if part.of_thread is of_thread:
-            with contextlib.suppress(RuntimeError):  # an old and a new function have both set the precision
-                values.append((part, part.read()))
-    return values
 
 
 def _write(values: list[tuple[_Part, Any]]) -> None:
@@ -174,51 +143,23 @@ def _write(values: list[tuple[_Part, Any]]) -> None:
         part.write(value)
 
 
-@dataclass
-class _Generators:
-    """The states of all random generators."""
-
-    cpu: Tensor
-    cuda: list[Tensor] | None
-    numpy: Any
-    python: Any
-
-    @classmethod
-    def read(cls) -> _Generators:
-        # Only if CUDA is in use, because the question would open a context on the GPU.
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-        return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())
-
-    def write(self) -> None:
+@contextmanager
+def _same_generators() -> Iterator[None]:
+    """Give the random generators their states of the beginning back at the end of the block."""
+    state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    # Only if CUDA is in use, because the question would open a context on the GPU.
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        yield
+    finally:
         seed = torch.initial_seed()
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
+        torch.set_rng_state(state)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
         elif seed != torch.initial_seed() or torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(torch.initial_seed())  # the GPUs had no state yet, only the program's seed
-        np.random.set_state(self.numpy)
-        random.setstate(self.python)
-
-
-@dataclass(eq=False)
-class _Block:
-    """An open block of `isolated`, with the state of the process to restore after it."""
-
-    values: list[tuple[_Part, Any]] = field(default_factory=lambda: _values(of_thread=False))
-    threads: int = field(default_factory=torch.get_num_threads)
-    generators: _Generators = field(default_factory=_Generators.read)
-
-    def restore(self) -> None:
-        _write(self.values)
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        self.generators.write()
-
-
-# One lock, because blocks of several threads may overlap, and all change the same list.
-_LOCK = Lock()
-_OPEN: list[_Block] = []
-"""The open blocks of all threads, in the order in which they began."""
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
 
 
 @contextmanager
@@ -226,17 +167,19 @@ def isolated(threads: int | None = None) -> Iterator[None]:
     """Give the `with` block the state of a new process, and restore the state before it, also after an error.
 
     The block flushes denormal numbers, as all runs do, and keeps the random generators as they are until it seeds them.
-    If blocks of several threads overlap, the last one to end restores the state before the first one.
+    The state belongs to the process, as torch's generator does, so two threads cannot have a block at the same time.
 
     Args:
         threads: torch's number of threads in the block; None for the present one.
     """
-    with _LOCK:
-        block = _Block()
-        _OPEN.append(block)
-    own, device = _values(of_thread=True), torch.get_default_device()
+    before: list[tuple[_Part, Any]] = []
+    for part in _PARTS:
+        with contextlib.suppress(RuntimeError):  # an old and a new function have both set the precision
+            before.append((part, part.read()))
+    count, device = torch.get_num_threads(), torch.get_default_device()
     try:
         with ExitStack() as stack:
+            stack.enter_context(_same_generators())
             # Left because autograd cannot use tensors that are created in inference mode.
             stack.enter_context(torch.inference_mode(False))
             if device.type != "cpu":
@@ -248,15 +191,9 @@ def isolated(threads: int | None = None) -> Iterator[None]:
     finally:
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
-        _write(own)
-        with _LOCK:
-            place = _OPEN.index(block)
-            if block is _OPEN[-1]:
-                block.restore()
-            else:
-                later = _OPEN[place + 1]
-                later.values, later.threads, later.generators = block.values, block.threads, block.generators
-            del _OPEN[place]
+        _write(before)
+        if torch.get_num_threads() != count:
+            torch.set_num_threads(count)
 
 
 def seed_generators(seed: int) -> None:

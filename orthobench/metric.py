@@ -13,6 +13,8 @@ BY_LENGTH = "by_length"
 """The prefix of the names of vectors with a metric over the lengths of the test sequences."""
 LENGTHS, TRAINED_LENGTHS = f"{BY_LENGTH}/lengths", f"{BY_LENGTH}/trained"
 """The vectors with the lengths, and with the shortest and the longest training length."""
+VALIDATION = "valid/"
+"""The prefix of the names of metrics of the validation data, where those of the tests have none."""
 GRADIENT_NORM = "gradient_norm"
 """The prefix of the names of vectors with the norm of the loss's gradient by a state, at every step."""
 

@@ -6,6 +6,7 @@ Also the settings of training, and one seed per run, split by purpose, so that n
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -219,7 +220,7 @@ class SyntheticSettings(Settings):
     validation_size: int = Field(
         0,
         ge=0,
-        description="validation sequences, of the lengths of training, which neither training nor tests have; none: 0",
+        description="validation sequences, which neither training nor tests have; none: 0",
         json_schema_extra={"neutral": 0},
     )
 
@@ -268,6 +269,7 @@ class Task(ABC):
         longer_metric: the metric on `longer_tests`.
         tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
             needs.
+        short_title: the name in figures and tables; "" for the title.
         state_matters: whether the report also shows the main metric over the size of a model's state, because the task
             asks how much the state can hold.
         validation: None if the literature uses no validation data.
@@ -279,6 +281,7 @@ class Task(ABC):
 
     version: ClassVar[int] = 1
     title: ClassVar[str]
+    short_title: ClassVar[str] = ""
     Settings: ClassVar[type[Settings]]
     metrics: ClassVar[tuple[Metric, ...]]
     loss_metric: ClassVar[str | None] = None
@@ -341,7 +344,8 @@ class Task(ABC):
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return a batch's metrics as (total, weight); a split's value is the sum of totals over the sum of weights.
 
-        `summarise` may compute other metrics from these values.
+        `summarise` may compute other metrics from these values. A total of several numbers, such as a confusion matrix,
+        is logged as a vector, and `summarise` leaves it out.
         """
 
     def summarise(self, means: dict[str, float]) -> dict[str, float]:
@@ -411,25 +415,69 @@ class Task(ABC):
     def baselines(cls, settings: Any) -> dict[str, float]:
         """Return the score of the best predictor without memory, by metric."""
 
+    def constant(self, split: Split) -> dict[str, float]:
+        """Return the metrics of the best constant answer to the very sequences of a split.
+
+        They take the place of `baselines`, because the best constant of a few hundred sequences differs from that of
+        all sequences by as much as a model that has learnt nothing differs from the latter. By default there are none:
+        an answer that knows its input symbol, or a chance near zero, is better or as good.
+        """
+        return {}
+
     @classmethod
     def checked_baselines(cls, settings: Any) -> dict[str, float]:
         """Return the baselines.
 
         Raises:
-            UsageError: they are not numbers by metric, or the main metric or the one that means divergence has none.
+            UsageError: they are not finite numbers by metric, or the main metric or the one that means divergence has
+                none.
         """
         values: Any = cls.baselines(settings)
         needed = {cls.main_metric().name, cls.divergence_metric()} - {None}
         if (
             isinstance(values, Mapping)
             and needed <= values.keys()
-            and all(isinstance(value, Real) for value in values.values())
+            and all(isinstance(value, Real) and math.isfinite(value) for value in values.values())
         ):
             return {str(name): float(value) + 0.0 for name, value in values.items()}  # -0 becomes 0
         raise UsageError(
             f"{cls.__name__}.baselines returned {shown(values)}: return a number for each metric, such as "
             f"{{{cls.main_metric().name!r}: 0.5}}"
         )
+
+
+PART = 1000
+"""The number of sequences that are drawn at once where only their targets are read."""
+
+
+def constant_of(
+    task: Task, split: Split, *, by_step: bool = False, output: Callable[[Tensor], Tensor] = lambda mean: mean
+) -> dict[str, float]:
+    """Return every metric of the best constant on a split: the mean of the targets, or the shares of their classes.
+
+    Args:
+        split: its targets are amounts `[B, p]` or `[T, B, p]`, or numbers of classes in any shape; negative ones, which
+            pad, do not count.
+        by_step: whether the answer knows the step, of targets `[T, B]`.
+        output: converts the mean of amounts to what a model would have to output for it.
+    """
+    targets = [Batch.of(split, rows).targets for rows in torch.arange(len(split)).split(PART)]
+    if is_amount := targets[0].is_floating_point():
+        answer = output(torch.cat([part.flatten(0, -2) for part in targets]).double().mean(0)).float()
+    elif by_step:
+        classes = torch.arange(task.signature.output_size, device=targets[0].device)
+        counts = sum((part.unsqueeze(-1) == classes).sum(1, keepdim=True) for part in targets)
+        answer = torch.as_tensor(counts).double().log().float()
+    else:
+        known = torch.cat([part[part >= 0] for part in targets])
+        answer = torch.bincount(known, minlength=task.signature.output_size).double().log().float()
+    totals: dict[str, tuple[float, float]] = {}
+    for part in targets:
+        outputs = answer.expand(*(part.shape[:-1] if is_amount else part.shape), -1)
+        for name, (total, weight) in task.measure(outputs, part).items():
+            before, weights = totals.get(name, (0.0, 0.0))
+            totals[name] = before + float(total), weights + weight
+    return task.summarise(means_of(totals))
 
 
 def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -457,6 +505,14 @@ def measured(task: Task, outputs: Tensor, targets: Tensor) -> Mapping[str, tuple
         example = f"{{{task.main_metric().name!r}: (total, weight)}}"
         raise wrong_value(task, "measure", totals, f"a tensor and a weight for each metric, such as {example}")
     return totals
+
+
+def means_of(totals: Mapping[str, tuple[Any, float]]) -> dict[str, Any]:
+    """Return what `Task.summarise` takes: the mean of each metric, a tensor if its total has several numbers."""
+    return {
+        name: total / weight if isinstance(total, Tensor) and total.dim() else float(total) / weight
+        for name, (total, weight) in totals.items()
+    }
 
 
 _AHEAD = 512  # training sequences that are drawn together

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from orthobench.data.images import ImageDataSet, Part
 from orthobench.data.registry import dataset
 from orthobench.settings import Settings
-from orthobench.task import Batch, Metric, Size, Split, Task
+from orthobench.task import Batch, Metric, Size, Split, Task, constant_of
 
 
 class ImageSettings(Settings):
@@ -75,6 +75,9 @@ class ImageTask(Task):
             "accuracy": ((outputs.argmax(-1) == targets).sum(), len(targets)),
             "cross_entropy": (nn.functional.cross_entropy(outputs, targets, reduction="sum"), len(targets)),
         }
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: Any) -> dict[str, float]:

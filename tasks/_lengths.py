@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from orthobench.task import Batch, Split
+from orthobench.task import Batch, Split, SyntheticSettings
 
 from ._draws import Draws
 
 LENGTH_CHANNEL = 15
+
+
+class LengthSettings(SyntheticSettings):
+    """Settings of generated data whose tests have other lengths than training."""
+
+    validation_lengths: Literal["training", "test"] = Field(
+        "training",
+        description="lengths of the validation sequences; test: those of the tests, so that a search and the end of a "
+        "solved run judge what is scored",
+        json_schema_extra={"neutral": "training"},
+    )
 
 
 class GeneratedSplit(Split, ABC):

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Signature
-from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Task, seeded_generator
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Split, Task, constant_of, seeded_generator
 
 MSE = Metric("mse", "min", label="MSE")
 
@@ -31,6 +31,7 @@ class AddingSettings(ScalableSettings):
 class Adding(Task):
     version = 1
     title = "adding problem"
+    short_title = "adding"
     cites = "hochreiter1997"
     affine_fails = "the target is a sum of products of values and markers"
     Settings = AddingSettings
@@ -83,6 +84,9 @@ class Adding(Task):
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         return {"mse": (nn.functional.mse_loss(outputs, targets, reduction="sum"), targets.shape[0])}
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: AddingSettings) -> dict[str, float]:

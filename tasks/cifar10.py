@@ -66,6 +66,7 @@ class CIFAR10Settings(ImageSettings):
 class CIFAR10(ImageTask):
     version = 1
     title = "pixel-by-pixel CIFAR-10"
+    short_title = "CIFAR-10"
     cites = "krizhevsky2009, chang2019"
     Settings = CIFAR10Settings
     protocol = {"batch_size": 128, "epochs": 129, "max_iterations": 50_000}

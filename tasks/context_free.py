@@ -26,12 +26,12 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, Task
 
 from ._answers import IGNORED, entropy, token_scores
 from ._brackets import Brackets, baseline
 from ._draws import Draws
-from ._lengths import GeneratedSplit
+from ._lengths import GeneratedSplit, LengthSettings
 
 LANGUAGES: Mapping[str, Mapping[str, int]] = {
     "dyck": {"shortest": 2, "longest": 50, "test_shortest": 52, "test_longest": 100},
@@ -42,7 +42,7 @@ LONGEST = 2048
 """The longest string: the tables of brackets grow with the square of it."""
 
 
-class ContextFreeSettings(SyntheticSettings):
+class ContextFreeSettings(LengthSettings):
     language: Literal["dyck", "reverse_string"] = Field(
         "dyck", description="strings and questions; sets the lengths that you do not"
     )
@@ -99,6 +99,7 @@ class ContextFreeSettings(SyntheticSettings):
 class ContextFree(Task):
     version = 1
     title = "context-free languages"
+    short_title = "context-free language"
     cites = "deletang2023, suzgun2019, hewitt2020"
     Settings = ContextFreeSettings
     metrics = (
@@ -164,7 +165,9 @@ class ContextFree(Task):
         self.train = split("train", settings.train_size, settings.trained, settings.depth)
         self.test = split("test", settings.test_size, settings.tested, settings.test_depth)
         if size := settings.validation_size:
-            self.validation = split("validation", size, settings.trained, settings.depth)
+            as_tested = settings.validation_lengths == "test"
+            lengths, depth = (settings.tested, settings.test_depth) if as_tested else (settings.trained, settings.depth)
+            self.validation = split("validation", size, lengths, depth)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return entropy(outputs, targets)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from orthobench.model import Signature
 from orthobench.recurrence import cross_entropy
-from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Task, seeded_generator
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, Task, constant_of, seeded_generator
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 RECALL = Metric("recall", "max", label="accuracy of the copied symbols", is_fraction=True)
@@ -37,6 +37,7 @@ class CopyingSettings(ScalableSettings):
 class Copying(Task):
     version = 1
     title = "copying problem"
+    short_title = "copying"
     cites = "hochreiter1997, arjovsky2016"
     Settings = CopyingSettings
     metrics = (
@@ -104,6 +105,9 @@ class Copying(Task):
             "accuracy": (correct.sum(), targets.numel()),
             "recall": (correct[-COPIED:].sum(), targets[-COPIED:].numel()),
         }
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split, by_step=True)
 
     @classmethod
     def baselines(cls, settings: CopyingSettings) -> dict[str, float]:

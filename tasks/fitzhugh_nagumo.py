@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task, derive_seed
+from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, constant_of, derive_seed
 
 from ._runge_kutta import integrate
 
@@ -62,6 +62,7 @@ class FitzHughNagumoSettings(SyntheticSettings):
 class FitzHughNagumo(Task):
     version = 1
     title = "FitzHugh-Nagumo system"
+    short_title = "FitzHugh-Nagumo"
     cites = "rusch2022lem, fitzhugh1961"
     Settings = FitzHughNagumoSettings
     metrics = (Metric("rmse", "min", label="RMSE", is_graded=True),)
@@ -118,6 +119,9 @@ class FitzHughNagumo(Task):
     def summarise(self, means: Mapping[str, float]) -> dict[str, float]:
         """Return the root of the mean squared error."""
         return {"rmse": math.sqrt(means["mse"])}
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: FitzHughNagumoSettings) -> dict[str, float]:

@@ -28,11 +28,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, Split, Task, constant_of
 
 from ._draws import OFFSETS, Draws
 from ._language_forms import FORMS, LanguageForm
-from ._lengths import GeneratedSplit
+from ._lengths import GeneratedSplit, LengthSettings
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "slice": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
@@ -46,7 +46,7 @@ PROTOCOLS: Mapping[str, Mapping[str, int]] = {
 SHORTEST = {"slice": 1, "xlstm": 3, "deepmind": 1}
 
 
-class FormalLanguageSettings(SyntheticSettings):
+class FormalLanguageSettings(LengthSettings):
     language: Literal["parity", "even_pairs", "cycle_nav", "mod_arith", "mod_arith_brackets"] = Field(
         "parity", description="the strings and their answers"
     )
@@ -107,6 +107,7 @@ class FormalLanguageSettings(SyntheticSettings):
 class FormalLanguage(Task):
     version = 1
     title = "formal languages"
+    short_title = "formal language"
     cites = "deletang2023, beck2024, grazzi2025, walker2025"
     affine_fails = "the answer depends on counts modulo a number"
     Settings = FormalLanguageSettings
@@ -185,10 +186,11 @@ class FormalLanguage(Task):
             equal_shares=settings.protocol == "deepmind",
         )
         if settings.validation_size:
+            prefix = "test_" if settings.validation_lengths == "test" else ""
             self.validation = StringSplit(
                 form,
                 settings.validation_size,
-                form.lengths(settings.shortest, settings.longest),
+                form.lengths(getattr(settings, f"{prefix}shortest"), getattr(settings, f"{prefix}longest")),
                 Draws(seed, *names, "validation"),
                 device,
                 sorted_by_length=True,
@@ -216,6 +218,9 @@ class FormalLanguage(Task):
         """Return the shortest and the longest training length, in steps."""
         lengths = settings.form.lengths(settings.shortest, settings.longest)
         return min(lengths), max(lengths)
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: FormalLanguageSettings) -> dict[str, float]:

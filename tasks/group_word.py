@@ -26,12 +26,12 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, Task
 
 from ._answers import IGNORED, entropy
 from ._draws import OFFSETS, Draws
 from ._groups import Group, GroupName, group
-from ._lengths import GeneratedSplit
+from ._lengths import GeneratedSplit, LengthSettings
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "word_problem": {"shortest": 2, "longest": 20, "test_shortest": 20, "test_longest": 20}
@@ -43,7 +43,7 @@ PROTOCOLS: Mapping[str, Mapping[str, int]] = {
 }
 
 
-class GroupWordSettings(SyntheticSettings):
+class GroupWordSettings(LengthSettings):
     group: GroupName = Field("A5", description="the group")
     generators: Size | None = Field(
         None,
@@ -83,6 +83,7 @@ class GroupWordSettings(SyntheticSettings):
 class GroupWord(Task):
     version = 1
     title = "words over a group"
+    short_title = "group words"
     cites = "merrill2024, siems2025, terzic2025"
     affine_fails = "a product depends on all its factors at once"
     Settings = GroupWordSettings
@@ -148,7 +149,9 @@ class GroupWord(Task):
         self.train = split("train", settings.train_size, settings.shortest, settings.longest)
         self.test = split("test", settings.test_size, settings.test_shortest, settings.test_longest)
         if size := settings.validation_size:
-            self.validation = split("validation", size, settings.shortest, settings.longest)
+            prefix = "test_" if settings.validation_lengths == "test" else ""
+            shortest, longest = getattr(settings, f"{prefix}shortest"), getattr(settings, f"{prefix}longest")
+            self.validation = split("validation", size, shortest, longest)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return entropy(outputs, targets)

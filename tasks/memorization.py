@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, seeded_generator
+from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, constant_of, seeded_generator
 
 from ._answers import entropy, token_scores
 from ._draws import OFFSETS, Draws
@@ -91,6 +91,9 @@ class Memorization(Task):
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         return token_scores(outputs, targets)
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: MemorizationSettings) -> dict[str, float]:

@@ -67,6 +67,7 @@ class MNISTSettings(ImageSettings):
 class MNIST(ImageTask):
     version = 1
     title = "pixel-by-pixel MNIST"
+    short_title = "MNIST"
     cites = "lecun1998, le2015"
     Settings = MNISTSettings
     protocol = {"batch_size": 50, "epochs": 70}

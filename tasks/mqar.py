@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, constant_of
 
 from ._answers import IGNORED, entropy, token_scores
 from ._draws import OFFSETS, Draws
@@ -80,6 +80,7 @@ class MQARSettings(SyntheticSettings):
 class MQAR(Task):
     version = 1
     title = "multi-query associative recall"
+    short_title = "MQAR"
     cites = "arora2024"
     affine_fails = "an answer is a product of keys and queries"
     state_matters = True
@@ -117,7 +118,9 @@ class MQAR(Task):
         "epochs": 4,
         "hidden_size": 16,
         "embedding_size": 8,
-        "learning_rate": 5e-3,
+        # No Adam, because it divides a factor on the gradient of a whole parameter away.
+        "optimizer": "sgd_momentum",
+        "learning_rate": 0.2,
         "shuffle": True,
         "clip_value": 0.1,
         "learning_rate_decay": 0.8,
@@ -155,6 +158,9 @@ class MQAR(Task):
         """Return the smallest and the largest T in training."""
         steps = [part[0] for part in settings.parts("train")]
         return min(steps), max(steps)
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: MQARSettings) -> dict[str, float]:

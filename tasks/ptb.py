@@ -57,6 +57,7 @@ class PTBSettings(Settings):
 class PTB(Task):
     version = 1
     title = "character-level language"
+    short_title = "Penn Treebank"
     cites = "marcus1993, mikolov2011"
     Settings = PTBSettings
     metrics = (

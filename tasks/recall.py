@@ -143,7 +143,9 @@ class Recall(Task):
         "batch_size": 50,
         "epochs": 4,
         "hidden_size": 16,
-        "learning_rate": 0.01,
+        # No Adam, because it divides a factor on the gradient of a whole parameter away.
+        "optimizer": "sgd_momentum",
+        "learning_rate": 0.5,
         "shuffle": True,
         "clip_value": 0.1,
         "learning_rate_decay": 0.8,

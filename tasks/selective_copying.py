@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, Task
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, Task, constant_of
 
 from ._answers import entropy, token_scores
 from ._draws import OFFSETS, Draws
@@ -114,6 +114,9 @@ class SelectiveCopying(Task):
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the share of copied tokens that are correct, and the cross-entropy of one."""
         return token_scores(outputs, targets)
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split)
 
     @classmethod
     def baselines(cls, settings: SelectiveCopyingSettings) -> dict[str, float]:

@@ -74,6 +74,7 @@ class TimitSettings(Settings):
 class Timit(Task):
     version = 1
     title = "TIMIT speech prediction"
+    short_title = "TIMIT"
     cites = "garofolo1993, wisdom2016"
     Settings = TimitSettings
     metrics = (

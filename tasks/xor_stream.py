@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, SyntheticSettings, Task, derive_seed
+from orthobench.task import Batch, Metric, Split, SyntheticSettings, Task, constant_of, derive_seed
 
 PROGRAM_SEEDS = {"train": 1234984, "test": 48736}
 
@@ -53,6 +53,7 @@ class XORStreamSettings(SyntheticSettings):
 class XORStream(Task):
     version = 1
     title = "bit-stream XOR"
+    short_title = "XOR stream"
     cites = "hasani2022, lechner2020"
     affine_fails = "parity is not linear"
     Settings = XORStreamSettings
@@ -109,6 +110,9 @@ class XORStream(Task):
         correct = (outputs > 0) == (targets > 0)
         entropy = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="sum")
         return {"accuracy": (correct.sum(), len(targets)), "cross_entropy": (entropy, len(targets))}
+
+    def constant(self, split: Split) -> dict[str, float]:
+        return constant_of(self, split, output=torch.logit)
 
     @classmethod
     def baselines(cls, settings: XORStreamSettings) -> dict[str, float]:

@@ -546,6 +546,9 @@ def test_bug_of_a_layer_is_reported_with_its_line(orthobench, write, name, fragm
     assert outcome.code == 2
     assert outcome.err.startswith(f"error: cell.py:{name}: sub/cell.py:{line_of(fragment)} raises {message}")
     assert outcome.err.count("\n") == 1
+    assert outcome.err.endswith(
+        "; if it is called otherwise, set interface=cell, interface=rnn or interface=sequence\n"
+    )
     assert "adapter" not in outcome.err
     shown = orthobench("-v", "run", "adding", f"sub/cell.py:{name}", "-s", "hidden_size=8").err
     assert f'cell.py", line {line_of(fragment)}, in ' in shown
@@ -556,7 +559,42 @@ def test_call_that_does_not_reach_the_layers_code_is_offered_an_adapter(orthoben
     outcome = orthobench("run", "adding", "three.py:Cell")
     assert "three.py:Cell: TypeError" in outcome.err
     assert "missing 1 required positional argument: 'third'" in outcome.err
-    assert "has an adapter to paste" in outcome.err
+    assert "set interface=cell, interface=rnn or interface=sequence, or wrap it" in outcome.err
+    assert "`orthobench plugins adapter`" in outcome.err
+
+
+THEIRS = """
+import torch
+
+class Theirs(torch.nn.Module):
+    def __init__(self, size, heads):
+        super().__init__()
+        self.gru = torch.nn.GRU(size, size)
+
+    def forward(self, x):
+        return self.gru(x.permute(2, 0, 1))[0].permute(1, 2, 0)
+"""
+
+
+def test_printed_adapter_is_that_of_the_manual_and_trains_a_layer(orthobench, write, tiny_options):
+    write("heads.py", THEIRS)
+    assert orthobench("run", "adding", "heads.py:Theirs", "-s", "heads=4", *tiny_options).code == 2
+    adapter = orthobench("plugins", "adapter").out
+    assert f"```python\n{adapter}```" in (Path(__file__).parents[1] / "docs" / "any-layer.md").read_text("utf-8")
+    write("cell.py", adapter.replace("from theirs", "from heads"))
+    assert orthobench("run", "adding", "cell.py:Adapted", *tiny_options).code == 0
+
+
+def test_interface_is_a_setting_that_leaves_other_keys_alone(orthobench, write, tiny_options):
+    write("cell.py", text())
+    for given in ((), ("-s", "interface=cell")):
+        assert orthobench("run", "adding", "cell.py:MyCell", *tiny_options, *given).code == 0
+    runs = json.loads(orthobench("ls", "--json").out)
+    assert len({run["run"] for run in runs}) == 2
+    assert len({run["final"] for run in runs}) == 1
+    assert "interface" not in spec("torch.nn:GRU").model_settings
+    wrong = orthobench("run", "adding", "cell.py:MyCell", *tiny_options, "-s", "interface=cells").err
+    assert "interface=cells: should be 'cell', 'rnn' or 'sequence'" in wrong
 
 
 @pytest.mark.parametrize(
@@ -565,7 +603,7 @@ def test_call_that_does_not_reach_the_layers_code_is_offered_an_adapter(orthoben
         (["cell.py:Cell", "-s", "activation=sigmoid"], "cell.py:10 raises KeyError: 'sigmoid', for activation=sigmoid"),
         (
             ["cell.py:Cell", "-s", "activation=sigmoid", "-s", "gain=2"],
-            "cell.py:10 raises KeyError: 'sigmoid', for activation=sigmoid",
+            "cell.py:10 raises KeyError: 'sigmoid', for activation=sigmoid, gain=2.0, input_size=",
         ),
         (["cell.py:Cell", "-s", "depth=2"], "unknown setting 'depth': the **kwargs of cell.py:Cell are not settings"),
         (["cell.py:Cell", "-s", "gian=2"], "unknown setting 'gian': did you mean gain?"),
@@ -592,7 +630,9 @@ WASTEFUL = "cell.py:Wasteful: no gradient reaches spare.weight, spare.bias, but 
 def test_layers_that_cannot_learn_are_warned_of_once(orthobench, write, tiny_options, caplog):
     write("cell.py", FAULTY)
     assert orthobench("run", "adding", "cell.py:Forgetful", *tiny_options).code == 0
-    assert [message.startswith(FORGETFUL) for message in caplog.messages] == [True]
+    forgetful, loop = caplog.messages
+    assert forgetful.startswith(FORGETFUL)
+    assert loop.startswith("Forgetful runs as a loop in PyTorch: the step detaches a state from its gradient (cell.py:")
     caplog.clear()
     models = "cell.py:Forgetful,cell.py:Wasteful,cell.py:Cell,torch.nn:GRU"
     assert orthobench("sweep", "adding", "--models", models, "--seeds", "2", *tiny_options, "-q").code == 0

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -262,28 +261,3 @@ def test_a_plugin_that_sets_state_at_import_leaves_the_program_alone():
         file.write("\ntorch.manual_seed(0)\ntorch.set_default_dtype(torch.float64)\n")
     ob.run("adding", "plugin", settings=SETTINGS, options=ob.RunOptions(plugins=(Path("plugin.py"),)))
     assert state() == before
-
-
-def test_blocks_of_threads_that_overlap_restore_the_state_before_the_first():
-    torch.set_default_dtype(torch.float64)
-    try:
-        before, began, may_end = state(), threading.Event(), threading.Event()
-
-        def other() -> None:
-            with isolated():
-                began.set()
-                may_end.wait(10)
-            ended.append(state())
-
-        ended: list[dict[str, Any]] = []
-        thread = threading.Thread(target=other)
-        with isolated():
-            torch.manual_seed(3)
-            thread.start()
-            assert began.wait(10)
-        assert torch.get_default_dtype() == torch.float32  # the other block is still open
-        may_end.set()
-        thread.join()
-        assert state() == before
-    finally:
-        torch.set_default_dtype(torch.float32)

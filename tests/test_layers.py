@@ -9,23 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from checks.rooms import PACKAGE, rooms, table
+from workshop.rooms import PACKAGE, rooms, subrooms, table
 
 
-def imported(path: Path) -> set[str]:
-    """The rooms that a file imports, at its top or inside a function."""
+def imported(path: Path, within: str | None = None) -> set[str]:
+    """The rooms, or the sub-rooms of a room, that a file imports, at its top or inside a function."""
+    package, known = (f"orthobench.{within}", subrooms(within)) if within else ("orthobench", ROOMS)
     names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == "orthobench":
-            names |= {alias.name if alias.name in ROOMS else "orthobench" for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("orthobench."):
-            names.add(node.module.split(".")[1])
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            names |= {alias.name if alias.name in known else package for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{package}."):
+            names.add(node.module.removeprefix(f"{package}.").partition(".")[0])
         elif isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("orthobench.")}
+            modules = [alias.name for alias in node.names if alias.name.startswith(f"{package}.")]
+            names |= {name.removeprefix(f"{package}.").partition(".")[0] for name in modules}
     return names
 
 
 ROOMS = rooms()
+DIVIDED = [room for room in ROOMS if table(room)]
+"""The rooms whose sub-rooms are in the table, too."""
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))
@@ -34,10 +38,17 @@ def test_package_imports_exactly_what_the_table_lists(room):
     assert set(imports) == table()[room], imports
 
 
-def test_table_lists_every_package_above_its_imports():
-    order = list(table())
-    assert set(order) == set(ROOMS)
-    for room, imports in table().items():
+@pytest.mark.parametrize(("room", "subroom"), [(room, each) for room in DIVIDED for each in sorted(subrooms(room))])
+def test_subroom_imports_exactly_what_the_table_lists(room, subroom):
+    imports = {name: path for path in subrooms(room)[subroom] for name in imported(path, room) - {subroom}}
+    assert set(imports) == table(room)[subroom], imports
+
+
+@pytest.mark.parametrize("within", [None, *DIVIDED])
+def test_table_lists_every_package_above_its_imports(within):
+    order = list(table(within))
+    assert set(order) == set(subrooms(within) if within else ROOMS)
+    for room, imports in table(within).items():
         for name in imports:
             assert order.index(name) > order.index(room), f"{room} imports {name}, which stands above it"
 
@@ -77,6 +88,30 @@ def test_no_module_imports_itself_through_others():
         pytest.fail(" <- ".join(error.args[1]))
 
 
+def test_command_line_is_a_client_of_the_api():
+    """Whatever a command knows of runs, it knows from the API, so it imports the rooms for its own business alone."""
+    assert table()["cli"] == {"api", "display", "errors", "options", "system"}
+    hidden = set()
+    for path in ROOMS["cli"]:
+        tree = ast.parse(path.read_text("utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        own = [node for node in imports if "orthobench" in ast.unparse(node)]
+        hidden |= {(path.stem, ast.unparse(node)) for node in own if node not in tree.body}
+    # The only import in a function is that of the display of sessions, a subclass of a class that loads torch.
+    assert hidden == {("sessions", "from orthobench.cli.session_display import TerminalDisplay")}
+
+
+@pytest.mark.parametrize("back_end", ["cpu", "cuda"])
+def test_code_of_a_back_end_imports_no_operation(back_end):
+    """Operations and passes call the code that their kernels share, and not the other way round."""
+    known = modules()
+    inner = [f"orthobench.recurrence.{name}" for name in ("ops", "passes")]
+    above = {name for name in known if any(f"{name}.".startswith(f"{each}.") for each in inner)}
+    files = {name: path for name, path in known.items() if name.startswith(f"orthobench.recurrence.{back_end}.")}
+    assert len(files) > 5
+    assert {name: found for name, path in files.items() if (found := imported_modules(path, known) & above)} == {}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -94,3 +129,17 @@ def test_every_form_of_import_counts(text, tmp_path):
 
 def test_import_check_finds_imports():
     assert {"errors", "store", "spec"} <= imported(PACKAGE / "training" / "lifecycle.py")
+    assert {"account", "figures", "tables"} <= imported(PACKAGE / "reporting" / "page" / "drawings.py", "reporting")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from orthobench.reporting.page.html import write_html",
+        "def later():\n    from orthobench.reporting import page",
+        "import orthobench.reporting.page.html",
+    ],
+)
+def test_every_form_of_import_of_a_subroom_counts(text, tmp_path):
+    (tmp_path / "module.py").write_text(text)
+    assert imported(tmp_path / "module.py", "reporting") == {"page"}

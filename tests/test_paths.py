@@ -10,16 +10,16 @@ import mutants
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = r"\.ci|\.github|benchmarks|checks|docs|models|orthobench|tasks|tests|website"
+FOLDERS = r"\.ci|\.github|checks|docs|models|orthobench|tasks|tests|workshop"
 NAMED = re.compile(rf"(?<![\w./~-])(?:{FOLDERS})/[\w.*/-]*[\w*/]")
 """A path from the root of the checkout; a star stands for any name."""
 PLACEHOLDER = re.compile(r"NAME|\bN\b")
 SOURCES = (
     ".ci/*", ".github/workflows/*", "MANIFEST.in", "Makefile", "action.yml", "mkdocs.yml", "pyproject.toml",
-    "benchmarks/*.py", "website/[!p]*.py", "tests/mutants.py",
+    "workshop/benchmarks/*.py", "workshop/website/[!p]*.py", "tests/mutants.py",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/check.md",
 )  # fmt: skip
-"""Files that name paths. The changelog and reports speak of earlier ones, website/pages.py of pages."""
+"""Files that name paths. The changelog and reports speak of earlier ones, workshop/website/pages.py of pages."""
 
 
 def files() -> list[Path]:
@@ -40,7 +40,7 @@ def test_every_named_path_exists(file):
 
 def test_every_source_exists_and_paths_are_found():
     assert [pattern for pattern in SOURCES if not any(ROOT.glob(pattern))] == []
-    named = NAMED.findall((ROOT / ".ci" / "run").read_text("utf-8"))
+    named = NAMED.findall((ROOT / "Makefile").read_text("utf-8"))
     assert len([name for name in named if name.startswith("tests/")]) > 20
     assert not exists("tests/report")
     assert not exists("tests/gate/*.nothing")

@@ -60,6 +60,12 @@ def test_unexpected_skip_is_a_failure(run) -> None:
     assert "2 skipped" in run(SKIPS, ["no GPU here", r"without the server of \d databases"], "--strict-skips")
 
 
+def test_summary_counts_the_skipped_tests_of_each_reason(run) -> None:
+    output = run(SKIPS, [])
+    lines = [line.strip() for line in output[output.index(" skipped ") :].splitlines()]
+    assert {"1 no GPU here", "1 without the server of 2 databases"} <= {*lines}
+
+
 def test_reason_is_compared_as_a_whole(run) -> None:
     assert "1 failed, 1 passed, 1 xfailed, 1 error" in run(SKIPS, ["no GPU", "server"], "--strict-skips")
 

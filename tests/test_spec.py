@@ -3,10 +3,10 @@ import pytest
 from pydantic import Field
 
 from orthobench.errors import UsageError
+from orthobench.options.assignments import parse_assignments
 from orthobench.papers import experiments, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
-from orthobench.settings.assignments import parse_assignments
 from orthobench.spec.resolve import resolve, resolve_again
 
 CATALOG = Catalog()

@@ -82,7 +82,7 @@ def test_a_strangers_file_or_database_imports_nothing(orthobench, stranger, tmp_
         ("compare", "task=adding"),
         ("report",),
         ("db", "info"),
-        ("db", "repair"),
+        ("db", "repair", "new.db"),
         ("delete", key, "--yes"),
     ):
         orthobench(*command)

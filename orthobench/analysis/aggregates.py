@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 Accuracy = TypeVar("Accuracy", float, "pd.Series", "NDArray[np.float64]")
 
 WIDEST = 4.0
-"""The width of a 90 % interval, in tolerances, above which it cannot support a number, because few numbers could leave
-it. An interval that leaves out the number refutes it at any width."""
+"""The width of a 90 % interval, in tolerances, above which there is no verdict, because hardly any number could leave
+it. It decides before the published number is looked at. If wide intervals could refute but not support a number, most
+verdicts on widely spread runs would be refutations by chance."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,14 @@ def aggregate(
 ) -> tuple[Aggregate, Agreement] | None:
     """Aggregate values over seeds, and check whether the result agrees with a target; None without a finite value.
 
-    A mean is judged by `equivalence`, and a median or a best of k by its bootstrap interval. An interval of more than
-    `WIDEST` margins that does not refute the target is "too wide to say".
+    A mean is judged by `equivalence`, and a median or a best of k by its own interval. The spread of the values decides
+    first: if the interval of our number, without a published deviation, has more than `WIDEST` margins, the result is
+    "too wide to say", whatever the target.
+
+    A published single run is compared with the runs' own spread, which more seeds do not narrow. There the 90 % of runs
+    in mean ± 1.645 s must not have more, because a prediction interval of few seeds stays below this limit only where s
+    is too small by chance. So of runs of the same distribution as the published one, at most 10 % are "outside the
+    spread". They are 13 % of the verdicts if that distribution's deviation is one margin, and a third if it is two.
 
     Args:
         values: in the order of the seeds, already scaled. A run without a value is infinite, on the worse side.
@@ -133,25 +140,39 @@ def aggregate(
     units = [target.units(value) for value in values]
     low: float | None = None
     high: float | None = None
+    own: tuple[float, float] | None = None
     if how.over == "best":
         n, value = len(chosen), sign * min(sign * value for value in chosen)
         if len(values) >= FEWEST_SEEDS:
-            low, high = best_of(units, how.seeds or 1, sign, 2 * LEVEL)
+            own = low, high = best_of(units, how.seeds or 1, sign, 2 * LEVEL)
         agreement = agreement_within(low, high, 0.0, 1.0)
     elif how.over == "median":
         middle, n, value = median(units, 2 * LEVEL), len(chosen), statistics.median(chosen)
-        low, high = (middle.low, middle.high) if middle else (None, None)
+        if middle and middle.low is not None and middle.high is not None:
+            own = low, high = middle.low, middle.high
         agreement = agreement_within(low, high, 0.0, 1.0)
     else:
         n, value = len(finite), math.fsum(finite) / len(finite)
         result = equivalence(units, 0.0, 1.0, target.error_units, how.seeds)
         low, high, agreement = result.low, result.high, result.verdict
+        if n == len(values) >= FEWEST_SEEDS:
+            own = _own_interval(units, how)
+    if own is not None and target.width(*own) > WIDEST:
+        agreement = "too wide to say"
     if low is not None and high is not None:
-        has_spread = len(values) >= FEWEST_SEEDS and (how.over in ("best", "median") or n == len(values))
-        if has_spread and agreement in ("within the spread", "undecided") and target.width(low, high) > WIDEST:
-            agreement = "too wide to say"
         low, high = target.at(low), target.at(high)
     return Aggregate(n, value, low, high, deviation, words), agreement
+
+
+def _own_interval(values: Sequence[float], how: Aggregation) -> tuple[float, float]:
+    """Return the 90 % interval of the mean; next to a single published run that of normal runs with this deviation."""
+    from scipy.special import stdtrit
+
+    mean, n = statistics.fmean(values), len(values)
+    is_single = how.seeds == 1
+    quantile = statistics.NormalDist().inv_cdf(1 - LEVEL) if is_single else stdtrit(n - 1, 1 - LEVEL) / math.sqrt(n)
+    half_width = float(quantile) * statistics.stdev(values)
+    return mean - half_width, mean + half_width
 
 
 def agreement_reason(
@@ -176,7 +197,10 @@ def agreement_reason(
     if not number.interval:
         return "too few seeds for an interval of the median"
     if agreement == "too wide to say":
-        return f"90 % interval {number.interval} is wider than {WIDEST:g} tolerances: more seeds would narrow it"
+        if is_mean and how.seeds == 1:
+            return f"90 % of our runs spread over more than {WIDEST:g} tolerances, too far to judge a single one"
+        name = how.over or "mean"
+        return f"the 90 % interval of our {name} is wider than {WIDEST:g} tolerances: more seeds would narrow it"
     if is_mean and how.seeds == 1:
         where = "contains" if agreement == "within the spread" else "does not contain"
         return f"90 % prediction interval of one more run {number.interval} {where} {printed}"

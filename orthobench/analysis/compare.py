@@ -21,12 +21,13 @@ from orthobench.analysis.inference import (
 )
 from orthobench.analysis.own_code import newest_versions
 from orthobench.analysis.pairing import Sides, by_key
+from orthobench.analysis.scores import are_nearly_perfect
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import ComparedValue
-from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
+from orthobench.settings.filters import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
 from orthobench.store.columns import metric_columns
 
@@ -66,6 +67,8 @@ class Contrast:
         p: the p value with Holm's adjustment for all contrasts of the comparison; None without a test.
         standing: what the seeds show.
         deciding: the number of seeds of each that would decide what too few seeds leave open; None if nothing is open.
+        both_solve: whether both selections solve their task in every seed. Of two databases it is not asked, because
+            a change of the code may do harm long before a model fails.
     """
 
     first: SelectedRuns
@@ -81,6 +84,7 @@ class Contrast:
     p: float | None = None
     standing: Standing = Standing.FEW
     deciding: int | None = None
+    both_solve: bool = False
 
     @property
     def second_is(self) -> str:
@@ -153,16 +157,6 @@ def _select(
     return SelectedRuns(text, chosen, len(runs) - len(tested), tuple(earlier))
 
 
-def check_count(selections: Sequence[str]) -> None:
-    """Refuse fewer than two selections.
-
-    Raises:
-        UsageError: there are fewer than two selections.
-    """
-    if len(selections) < 2:
-        raise UsageError("name two selections, for example model=scornn model=lstm")
-
-
 def contrasts(
     store: Store,
     selections: Sequence[str],
@@ -174,21 +168,30 @@ def contrasts(
     """Compare the first selection with each of the others.
 
     Args:
-        selections: texts that `_select` reads.
+        selections: two or more texts that `_select` reads.
         shared: conditions that restrict all selections.
         which: the value of each run to compare.
         paired: whether to pair the values by seed; None pairs them if enough seeds are common (`Sides.pairs`).
 
     Raises:
-        UsageError: there are fewer than two selections, one is empty, their metrics differ, a finished run has no
-            number, or the values cannot be paired.
+        UsageError: a selection is empty, their metrics differ, a finished run has no number, or the values cannot be
+            paired.
     """
-    check_count(selections)
     stored = cache(store.runs)  # once for all selections
     first, *others = [_select(store, text, shared, status_of, stored) for text in selections]
     runs = {run.key: run for side in (first, *others) for run in side.runs}
     values = values_of(store, list(runs.values()), which)
-    compared = [contrast(first, other, (values, values), paired, len(others)) for other in others]
+    solved = {
+        side.text: are_nearly_perfect([(run, values[run.key]) for run in side.runs if run.key in values])
+        for side in (first, *others)
+    }
+    compared = [
+        replace(
+            contrast(first, other, (values, values), paired, len(others)),
+            both_solve=solved[first.text] and solved[other.text],
+        )
+        for other in others
+    ]
     return with_standings(compared, paired)
 
 
@@ -200,10 +203,19 @@ def with_standings(contrasts: Sequence[Contrast], pairing: bool | None) -> list[
     """
     results = [each.result for each in contrasts]
     needed = deciding_seeds(len(contrasts), paired=pairing is True)
+    states = standings(results, [each.both_solve for each in contrasts])
     return [
         replace(each, p=p, standing=standing, deciding=needed if standing in (Standing.CLEAR, Standing.FEW) else None)
-        for each, p, standing in zip(contrasts, adjusted(results), standings(results), strict=True)
+        for each, p, standing in zip(contrasts, adjusted(results), states, strict=True)
     ]
+
+
+VALUES: dict[ComparedValue, Callable[[Run], float | None]] = {
+    "final": lambda run: run.final_value,
+    "best": lambda run: run.best_test,
+    "at_best_validation": lambda run: run.at_best_validation,
+}
+"""The values to compare that are columns of a run."""
 
 
 def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[str, float]:
@@ -222,7 +234,10 @@ def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[s
             values[run.key] = run.main_metric.worst
             continue
         end = ends.get(run.id)
-        value = {"end": end.value if end else None, "final": run.final_value, "best": run.best_value}[which]
+        value = (end.value if end else None) if which == "end" else VALUES[which](run)
+        if value is None and run.best_value is not None and which in ("best", "at_best_validation"):
+            judge, other = ("validation data", "at_best_validation") if which == "best" else ("its tests", "best")
+            raise UsageError(f"run {run.key} is judged by {judge}: give `value={other!r}`")
         if value is None or math.isnan(value):
             shown = "no value" if value is None else "the value NaN"
             raise UsageError(

@@ -18,10 +18,10 @@ from orthobench.analysis.compare import (
 from orthobench.analysis.pairing import Sides, by_key, changed, single
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
-from orthobench.errors import UsageError
+from orthobench.errors import NoMatchError, UsageError
 from orthobench.options.arguments import ComparedValue
 from orthobench.settings import text
-from orthobench.settings.assignments import Conditions, NoMatchError
+from orthobench.settings.filters import Conditions
 from orthobench.store import Run, Store
 
 VERSIONS = ("task_version", "model_version")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,54 +21,24 @@ from orthobench.analysis.logged import (
     metrics_by_variant,
     vectors_by_variant,
 )
-from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
+from orthobench.analysis.scores import SOLVED, scores_of
+from orthobench.analysis.statistics import CurveEnd, Median, Side, curve_end, median, side
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
 from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.spec.index import index
-from orthobench.store import Run, Store
+from orthobench.store import Run, Status, Store
 from orthobench.store.columns import Integers, metric_columns, trace_columns
 
 Name = TypeVar("Name", SeriesName, str)
 Measured = TypeVar("Measured", Logged, Vectors)
 
-SHORT_TITLES = {
-    "adding": "adding",
-    "copying": "copying",
-    "mnist": "MNIST",
-    "timit": "TIMIT",
-    "cifar10": "CIFAR-10",
-    "fitzhugh_nagumo": "FitzHugh-Nagumo",
-    "ptb": "Penn Treebank",
-    "group_word": "group words",
-    "formal_language": "formal language",
-    "xor_stream": "XOR stream",
-    "mqar": "MQAR",
-    "context_free": "context-free language",
-}
-"""The names of tasks in figures and tables, where these are not their titles."""
-SOLVED = 0.5
-"""The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
-
-
-def score_of(value: float, baseline: float, perfect: float) -> float:
-    """Return how far a value gets from the baseline, 0, to a perfect value, 1; a value that is not finite gets 0.
-
-    If the baseline is perfect already, only a perfect value has the score 1.
-    """
-    if not math.isfinite(value):
-        return 0.0
-    if baseline == perfect:
-        return float(value == perfect)
-    return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
-
 
 def name_of_task(task: str) -> str:
     """Return the name of a task for people: in short, or else its title; of a task from outside, the stored name."""
-    if task in SHORT_TITLES:
-        return SHORT_TITLES[task]
-    return index()["plugins"].get(f"task/{task}", {}).get("title") or task
+    record = index()["plugins"].get(f"task/{task}", {})
+    return record.get("short_title") or record.get("title") or task
 
 
 @dataclass(frozen=True)
@@ -135,23 +106,23 @@ class VariantData(Variant):
         """The ends of the test metric of the finished runs, by the run's id."""
         return self.ends_of("test", self.run.metric)
 
-    @property
-    def end(self) -> Summary | None:
-        """The mean of the ends over the finished runs."""
-        values = [end.value for end in self.ends.values()]
-        return summarize(values, bounds=self.run.main_metric.bounds(values))
-
     @cached_property
-    def scores(self) -> list[float]:
-        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN.
+    def scored(self) -> list[tuple[Run, float]]:
+        """The finished runs with their ends, and the diverged ones, with the worst value for these and for NaN.
 
         Trials of a search that uses no test data have none.
         """
         if self.run.is_trial:
             return []
         worst = self.run.main_metric.worst
-        values = [worst if math.isnan(end.value) else end.value for end in self.ends.values()]
-        return [*values, *[worst] * self.diverged]
+        ends = [(run, self.ends[run.id].value) for run in self.finished if run.id in self.ends]
+        diverged = [(run, worst) for run in self.runs if run.status == Status.DIVERGED]
+        return [*((run, worst if math.isnan(end) else end) for run, end in ends), *diverged]
+
+    @property
+    def scores(self) -> list[float]:
+        """The values of `scored`."""
+        return [value for _, value in self.scored]
 
     @property
     def perfect(self) -> float | None:
@@ -160,19 +131,20 @@ class VariantData(Variant):
 
     @property
     def solved_shares(self) -> list[float]:
-        """The score of each of `scores`, from 0, the baseline, to 1; none without a baseline or a perfect value.
-
-        Every table and picture that compares tasks shows these numbers.
-        """
-        baseline, perfect = self.run.baselines.get(self.run.metric), self.perfect
-        if baseline is None or perfect is None:
-            return []
-        return [score_of(value, baseline, perfect) for value in self.scores]
+        """The score of each of `scores` (`scores_of`), which every table and picture that compares tasks shows."""
+        return scores_of(self.scored)
 
     @cached_property
     def median(self) -> Median | None:
         """The median of the ends over the finished and the diverged runs; diverged runs count as the worst."""
         return median(self.scores)
+
+    def median_of(self, split: str, name: str) -> Median | None:
+        """Return the median of the ends of any metric; runs that diverged are the worst if the task declares it."""
+        declared, ends = self.run.declared(name), [end.value for end in self.ends_of(split, name).values()]
+        if declared is None:
+            return median(list(filter(math.isfinite, ends)))
+        return median([declared.worst if math.isnan(end) else end for end in ends] + [declared.worst] * self.diverged)
 
     @property
     def against_baseline(self) -> Side | None:
@@ -180,11 +152,18 @@ class VariantData(Variant):
 
         None without a baseline or a finished run.
         """
-        baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
-        if baseline is None or not self.ends:
+        metric = self.run.main_metric
+        baselines: dict[int, float] = {
+            run.id: run.baselines[run.metric] for run in self.runs if run.metric in run.baselines
+        }
+        if len(baselines) < len(self.runs) or not self.ends:
             return None
-        # The next number, because an end that only equals the baseline is not better.
-        ends = side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
+        # As distances from each run's own baseline. The next number, because an end that equals it is not better.
+        gains = [
+            CurveEnd(tuple(metric.sign * (test - baselines[run]) for test in end.tests))
+            for run, end in self.ends.items()
+        ]
+        ends = side(gains, math.nextafter(0.0, -math.inf))
         return replace(ends, seeds=ends.seeds + self.diverged)
 
     @cached_property
@@ -215,11 +194,16 @@ class VariantData(Variant):
         return sorted(float(at[int(np.argmax(sign * values <= sign * limit))]) for at, values in good)
 
     @property
+    def experiment(self) -> Experiment | None:
+        """The paper's experiment that has exactly these settings, of several the first; None without one."""
+        return None if self.comparison is None or self.comparison.differences else self.comparison.experiment
+
+    @property
     def printed(self) -> Printed | None:
         """The published value of the test metric, if a paper has one for exactly these settings."""
-        if self.comparison is None or self.comparison.differences:
+        if self.experiment is None:
             return None
-        same = (p for p in self.comparison.experiment.printed if (p.split, p.metric) == ("test", self.run.metric))
+        same = (p for p in self.experiment.printed if (p.split, p.metric) == ("test", self.run.metric))
         return next((printed for printed in same if printed.value is not None), None)
 
     @property
@@ -304,12 +288,14 @@ def _of_runs(logged: Mapping[Name, Measured], variant: Variant, ids: Sequence[in
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
     """Return a condition with these variants, which all have the first run's task and metric."""
     first = runs[0]
+    # Each run has the baseline of its own test sequences; a line in a figure is the typical one.
+    baselines = [run.baselines[run.metric] for run in runs if run.metric in run.baselines]
     return Condition(
         key,
         first.task,
         first.spec["task_settings"],
         first.main_metric,
-        first.baselines.get(first.metric),
+        statistics.median(baselines) if baselines else None,
         members,
     )
 

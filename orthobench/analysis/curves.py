@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Loss:
+class DroppedSeeds:
     """A point on a curve after which fewer seeds continue.
 
     Attributes:
@@ -57,6 +58,21 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """A point on a curve from which a seed goes on with another back end, whose rounding differs.
+
+    Attributes:
+        iteration: the first iteration with the later back end.
+        value: the curve's median there, between two tests on the line that joins them.
+        words: the back ends, such as "1 of 3 seeds on cuda, then on cpu from iteration 400 on".
+    """
+
+    iteration: float
+    value: float
+    words: str
+
+
+@dataclass(frozen=True)
 class Curve:
     """A curve over seeds: for each x the median, the lowest and the highest value of the seeds that have one.
 
@@ -68,7 +84,8 @@ class Curve:
     low: Values
     high: Values
     seeds: int
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[DroppedSeeds, ...] = ()
+    switches: tuple[Switch, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x)
@@ -111,9 +128,20 @@ def curve_over_seeds(rows: Logged, runs: Sequence[Run]) -> Curve:
     middle, low, high = bands(table)
     last_tests = np.array([iterations[column].max(initial=-np.inf) for column in measured.T])
     losses = tuple(_losses(x, middle, ends, last_tests > ends, runs))
+    switches = tuple(_switches(x, middle, runs))
     partial = (living & ~finite)[complete].any(axis=1)  # a seed continues without a finite value: a gap
     middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
-    return Curve(x, middle, low, high, len(runs), losses)
+    return Curve(x, middle, low, high, len(runs), losses, switches)
+
+
+def _switches(x: Values, middle: Values, runs: Sequence[Run]) -> Iterator[Switch]:
+    """Yield where a segment of a run has another back end than the one before."""
+    for run in runs:
+        for first, then in pairwise(run.segment_rows):
+            if first.backend and then.backend and first.backend != then.backend:
+                whose = "" if len(runs) == 1 else f"1 of {len(runs)} seeds "
+                words = f"{whose}on {first.backend}, then on {then.backend} from iteration {then.iteration:,} on"
+                yield Switch(then.iteration, float(np.interp(then.iteration, x, middle)), words)
 
 
 def bands(table: Values) -> tuple[Values, Values, Values]:
@@ -131,7 +159,9 @@ def bands(table: Values) -> tuple[Values, Values, Values]:
     return middle, ordered[:, 0], ordered[rows, last]
 
 
-def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], runs: Sequence[Run]) -> list[Loss]:
+def _losses(
+    x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], runs: Sequence[Run]
+) -> list[DroppedSeeds]:
     """Return where seeds drop out: before the curve's end, or at its end if they did not finish.
 
     Args:
@@ -153,7 +183,7 @@ def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], 
             losses.append(_loss(x[index], middle[index], left, len(runs), gone))
         if stopped := solved.get(index):
             why = "solved" if len(runs) == 1 else str(len(stopped))
-            losses.append(Loss(x[index], middle[index], left, len(runs), why, Status.FINISHED, solved=True))
+            losses.append(DroppedSeeds(x[index], middle[index], left, len(runs), why, Status.FINISHED, solved=True))
     return losses
 
 
@@ -204,7 +234,7 @@ def curve_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: 
     return Curve(x, middle, low, high, len(runs), losses)
 
 
-def _loss(x: float, value: float, left: int, of: int, gone: Sequence[Run]) -> Loss:
+def _loss(x: float, value: float, left: int, of: int, gone: Sequence[Run]) -> DroppedSeeds:
     counts = Counter(Status(run.status) for run in gone)
     why = ", ".join(f"{count} {OUTCOMES[status]}" for status, count in counts.items())
-    return Loss(x, value, left, of, why, next(status for status in OUTCOMES if status in counts))
+    return DroppedSeeds(x, value, left, of, why, next(status for status in OUTCOMES if status in counts))

@@ -14,15 +14,9 @@ from typing import Any, TypeGuard
 
 from orthobench.settings import merged_settings
 from orthobench.store import Run
-from orthobench.store.result import CPU_SECONDS
 
 NEAR = math.log(2)
 """The largest distance of an earlier run that is used: a total factor of two in the sizes."""
-
-COMPARABLE = 5
-"""Number of the newest runs among which the fastest is chosen."""
-EQUALLY_NEAR = 0.05
-"""The difference of distances up to which runs count as equally near."""
 
 ITERATIONS = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
@@ -53,13 +47,16 @@ class Experience:
     weights: int
     hardware: str | None = None
 
-    def time(self, settings: dict[str, Any]) -> float:
-        """Estimate the seconds of an iteration with other settings."""
-        return self.seconds_per_iteration * longer(settings, self.settings)
+    def seconds(self, spec: Mapping[str, Any]) -> float:
+        """Estimate the seconds of a run with other settings, by its canonical form."""
+        settings = merged_settings(spec)
+        return _iterations(settings, self) * self.seconds_per_iteration * longer(settings, self.settings)
 
 
 def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> list[Experience]:
     """Return the settings, time and memory of the runs on this kind of device, the newest first.
+
+    Runs that several machines have trained are left out, because their seconds are those of none.
 
     Args:
         device: "cpu" or "cuda".
@@ -69,7 +66,7 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
     known = []
     for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
         facts = run.environment.facts
-        if run.device != device or not run.iterations or not run.seconds.get("train"):
+        if run.device != device or not run.iterations or not run.seconds.get("train") or len(run.machines) > 1:
             continue
         is_other = hardware_name is not None and facts.get(kind) != hardware_name
         known.append(
@@ -100,65 +97,19 @@ def data_set(task_settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if f"{name}_md5" not in task_settings}
 
 
-def nearest(settings: dict[str, Any], data: dict[str, Any], known: Sequence[Experience]) -> list[Experience]:
-    """Return the newest of the nearest runs, the newest first; an empty list if all are too far away.
+def nearest(spec: Mapping[str, Any], known: Sequence[Experience]) -> Experience | None:
+    """Return the nearest run on the same data, the newest of equally near ones; None if all are too far away.
 
-    Runs on other hardware count only if there is none on this hardware.
+    A run on other hardware counts only if there is none on this hardware.
 
     Args:
-        data: the data set, as `data_set` returns it; only runs on the same one count.
+        spec: the canonical form of the run to estimate.
         known: runs of the same task and model, the newest first.
-    """
-    by_distance = [(time_distance(settings, other.settings), other) for other in known if other.data == data]
-    near = [(away, other) for away, other in by_distance if away < NEAR]
-    near = [entry for entry in near if entry[1].hardware is None] or near
-    limit = min((away for away, _ in near), default=0.0) + EQUALLY_NEAR
-    return [other for away, other in near if away <= limit][:COMPARABLE]
-
-
-def estimated_seconds(
-    spec: Mapping[str, Any], known: Sequence[Experience]
-) -> tuple[tuple[float, float], Experience] | None:
-    """Estimate a run's seconds from the fastest and the slowest of the nearest runs; also return the fastest run.
-
-    The result is None if there is no such run.
-
-    Args:
-        spec: the canonical form of the run.
-        known: runs of the same task and model, the newest first.
-    """
-    settings = merged_settings(spec)
-    group = nearest(settings, data_set(spec["task_settings"]), known)
-    return times(settings, group) if group else None
-
-
-def rough_seconds(spec: Mapping[str, Any], known: Sequence[Experience], device: str) -> float | None:
-    """Estimate a run's seconds roughly, from a run on the same data whatever its size or model; None without one.
-
-    On a CPU the time of an iteration is taken as proportional to the batch and to the square of the hidden size. On a
-    GPU it hardly depends on them, because a recurrence is a sequence of short steps.
-
-    Args:
-        spec: the canonical form of the run.
-        known: runs of the same task, best of the same model.
     """
     settings, data = merged_settings(spec), data_set(spec["task_settings"])
-
-    def work(own: Mapping[str, Any]) -> float:
-        return float(own["batch_size"] * own["hidden_size"] ** 2)
-
-    same = [other for other in known if other.data == data and "hidden_size" in other.settings]
-    if not same or "hidden_size" not in settings:
-        return None
-    near = min(same, key=lambda other: abs(math.log(work(settings) / work(other.settings))))
-    scale = work(settings) / work(near.settings) if device == "cpu" else 1.0
-    return _iterations(settings, near) * near.time(settings) * scale
-
-
-def times(settings: dict[str, Any], group: Sequence[Experience]) -> tuple[tuple[float, float], Experience]:
-    each = [(_iterations(settings, other) * other.time(settings), other) for other in group]
-    seconds, fastest = min(each, key=lambda entry: entry[0])
-    return (seconds, max(time for time, _ in each)), fastest
+    by_distance = [(time_distance(settings, other.settings), other) for other in known if other.data == data]
+    near = [(other.hardware is not None, away, place) for place, (away, other) in enumerate(by_distance) if away < NEAR]
+    return by_distance[min(near)[2]][1] if near else None
 
 
 def time_distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
@@ -186,14 +137,8 @@ def _is_size(value: Any) -> TypeGuard[int]:
 
 
 def seconds_per_iteration(run: Run) -> float:
-    """Return the seconds of an iteration, including its share of evaluations, probes, logging and checkpoints.
-
-    On a CPU, the smaller of CPU time and wall time counts, because other programs only increase the wall time.
-    """
-    seconds = run.wall_seconds
-    if run.device == "cpu":
-        seconds = min(seconds, run.seconds.get(CPU_SECONDS) or seconds)
-    return seconds / run.iterations
+    """Return the seconds of an iteration, including its share of evaluations, probes, logging and checkpoints."""
+    return run.own_seconds / run.iterations
 
 
 def longer(settings: dict[str, Any], near: dict[str, Any]) -> float:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv
 
-from orthobench.analysis import test_lengths
+from orthobench.analysis import by_length
 from orthobench.analysis.aggregates import chance_level, scaled
+from orthobench.analysis.by_length import HELD, trained_range
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.logged import Values
-from orthobench.analysis.test_lengths import HELD, trained_range
 from orthobench.store import Status
 
 PROBE = "error_control"
@@ -37,7 +37,7 @@ STILL_LEARNING = 0.9
 """The loss at the end of training over that at half-time, below which a run is still learning."""
 
 
-class Outcome(StrEnum):
+class HorizonOutcome(StrEnum):
     """What a run ends with, from the worst to the best."""
 
     DIVERGED = "diverged"
@@ -49,12 +49,12 @@ class Outcome(StrEnum):
     @property
     def rank(self) -> int:
         """The place of the outcome, from 0, the worst."""
-        return [*Outcome].index(self)
+        return [*HorizonOutcome].index(self)
 
     @property
     def fits(self) -> bool:
         """Whether the states are read at all training lengths."""
-        return self.rank >= Outcome.LOSES.rank
+        return self.rank >= HorizonOutcome.LOSES.rank
 
 
 @dataclass(frozen=True)
@@ -222,15 +222,17 @@ def forecast(lengths: Values, ratio: Values, threshold: float, trained: float) -
     return math.exp(reached) if reached < math.log(lengths.max()) else math.inf
 
 
-def outcomes(variant: VariantData) -> list[Outcome]:
+def outcomes(variant: VariantData) -> list[HorizonOutcome]:
     """Return what each run of a variant ended with; runs without the probe are left out, unless they diverged."""
     losses = variant.curves_of_runs("train", "loss")
-    found = [Outcome.DIVERGED for run in variant.runs if run.status == Status.DIVERGED]
+    found = [HorizonOutcome.DIVERGED for run in variant.runs if run.status == Status.DIVERGED]
     for each in horizons(variant):
         if each.fits:
-            found.append(Outcome.LOSES if each.loses else Outcome.KEEPS)
+            found.append(HorizonOutcome.LOSES if each.loses else HorizonOutcome.KEEPS)
         else:
-            found.append(Outcome.LEARNING if each.run in losses and _falls(*losses[each.run]) else Outcome.FLAT)
+            found.append(
+                HorizonOutcome.LEARNING if each.run in losses and _falls(*losses[each.run]) else HorizonOutcome.FLAT
+            )
     return found
 
 
@@ -240,7 +242,7 @@ def _falls(iterations: NDArray[np.int64], losses: Values) -> bool:
     return bool(len(half) and losses[-1] < STILL_LEARNING * half[-1])
 
 
-def median_outcome(variant: VariantData) -> Outcome | None:
+def median_outcome(variant: VariantData) -> HorizonOutcome | None:
     """Return what the median seed ends with, the worse one of an even number; None without an outcome."""
     ranked = sorted(outcomes(variant), key=lambda outcome: outcome.rank)
     return ranked[(len(ranked) - 1) // 2] if ranked else None
@@ -261,7 +263,7 @@ def fits(variant: VariantData) -> bool | None:
 
     Where runs have the probe, its states decide; else the task's metric over length.
     """
-    return outcome.fits if (outcome := median_outcome(variant)) and horizons(variant) else test_lengths.fits(variant)
+    return outcome.fits if (outcome := median_outcome(variant)) and horizons(variant) else by_length.fits(variant)
 
 
 @dataclass(frozen=True)

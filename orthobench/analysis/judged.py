@@ -1,24 +1,26 @@
 """How the number of a variant came about: tuned like its rivals, as published, from a quick preset, or otherwise.
 
-A variant is tuned if the database has the search that chose it: enough trials of its model, judged by validation data
-alone, of which the best at the end has its learning rates, and other seeds for the variant itself. The database need
-not say that somebody ran a search; the runs show it.
+A variant is tuned if the database has the search that chose it: the trials that the rule of the search asks for,
+judged by validation data alone, of which the winner has its settings, and other seeds for the variant itself. The
+database need not say that somebody ran a search; the runs show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Edge, TrialCurve, edge_of
-from orthobench.settings import merged_settings
+from orthobench.analysis.rate_search import JUDGE, RATES, Edge, TrialCurve, search_rates
+from orthobench.settings import merged_settings, text
+from orthobench.spec.index import index
 from orthobench.store import Run
 
 Judged = Literal["tuned", "published", "own", "quick"]
-"""tuned: the best of a search that all models of the column got. published: the settings of a paper's experiment.
-quick: a small preset. own: any other settings, the same for all models or each model's own."""
+"""tuned: the best of a search that all models of the column got. published: the settings of a paper's experiment, all
+from its sources. quick: a small preset. own: any other settings, the same for all models or each model's own."""
 WORDS: Mapping[Judged, str] = {
     "tuned": "tuned alike",
     "own": "other settings",
@@ -28,6 +30,7 @@ WORDS: Mapping[Judged, str] = {
 """The headings of the blocks, in order."""
 SEARCHED = "learning_rate"
 """The setting that a search tries, and the ending of the names of the others."""
+RECURRENT = "recurrent_learning_rate"
 DECIDES = "judged_by"
 
 
@@ -37,27 +40,26 @@ class Choice:
 
     Attributes:
         trials: the number of its trials.
-        edge: whether the chosen rate is the highest or the lowest of the trials.
+        edge: whether the chosen rate is still the highest or the lowest after the search has added rates.
+        settings: what the search tried, as it chose it.
     """
 
     trials: int
     edge: Edge
+    settings: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def how_judged(condition: Condition, variant: VariantData) -> Judged:
     """Return how a variant's number came about."""
     if choice_of(condition, variant):
         return "tuned"
-    if variant.comparison is not None and not variant.comparison.differences:
+    if variant.experiment is not None and not variant.experiment.own_settings:
         return "published"
     return "quick" if all(run.preset == "quick" for run in variant.runs) else "own"
 
 
 def choice_of(condition: Condition, variant: VariantData) -> Choice | None:
-    """Return how a search chose a variant; None if no complete search did.
-
-    Trials of several searches count together: the best of all of them has to be the variant's.
-    """
+    """Return how a search chose a variant; None if no complete search did."""
     key = ("choice", condition.key, len(condition.variants))
     if key not in variant.cache:
         variant.cache[key] = _choice_of(condition, variant)
@@ -69,34 +71,67 @@ def _choice_of(condition: Condition, variant: VariantData) -> Choice | None:
     run = variant.run
     if run.spec["training"].get(DECIDES) != "validation":
         return None
-    fixed = _without_search(run)
-    own = [trial for trial in condition.variants if trial.run.is_trial and _without_search(trial.run) == fixed]
-    curves = [_curve(number, trial) for number, trial in enumerate(own)]
-    started = [curve for curve in curves if curve.has_reached(RUNGS[0])]
-    complete = [curve for curve in started if curve.has_reached(1.0)]
-    if len(started) < FEWEST_TRIALS or not complete:
+    axis, names = _second_axis(condition, run)
+    own = [
+        trial
+        for trial in condition.variants
+        if trial.run.is_trial and _without_search(trial.run, names) == _without_search(run, names)
+    ]
+    curves = {(curve.rate, curve.value): curve for trial in own if (curve := _curve(trial, names)).rate in RATES}
+    values = {value for _, value in curves}
+    if len(values) < axis:
         return None
-    best = min(complete, key=lambda curve: curve.cost(1.0, condition.metric.sign))
-    chosen = _searched(own[best.number].run)
+    search = search_rates([curves.get((rate, value), TrialCurve(rate, value)) for rate in RATES for value in values])
+    if search.winner is None or search.winner.run is None:
+        return None
     seeds = {trial.run.seed for trial in own}
     is_fresh = not seeds & {each.seed for each in variant.runs}
-    if not is_fresh or chosen != _searched(run):
+    if not is_fresh or _searched(search.winner.run, names) != _searched(run, names):
         return None
-    rates = [float(_searched(own[curve.number].run)[SEARCHED]) for curve in started]
-    return Choice(len(started), edge_of(float(chosen[SEARCHED]), rates))
+    return Choice(len(curves), search.edge, {name: text(value) for name, value in _searched(run, names).items()})
 
 
-def _curve(number: int, trial: VariantData) -> TrialCurve:
-    curve = trial.series(JUDGE, trial.run.metric).curve(trial.run.id)
-    values = list(zip(curve[0].tolist(), curve[1].tolist(), strict=True)) if curve else []
-    return TrialCurve(number, trial.run, values)
+def _second_axis(condition: Condition, run: Run) -> tuple[int, set[str]]:
+    """Return how many values the second axis of a run's model has, and the settings that make them up."""
+    plugin = index()["plugins"].get(f"model/{run.model}")
+    if plugin is None:  # whoever wrote the model did not record it, but its trials differ in these settings
+        settings = [
+            each.run.spec["model_settings"]
+            for each in condition.variants
+            if each.run.is_trial and each.run.model == run.model
+        ]
+        varying = {name for each in settings for name in each if len({text(other.get(name)) for other in settings}) > 1}
+        return 1, {name for name in varying if not name.endswith(SEARCHED)} - {"hidden_size"}
+    axis = plugin["second_axis"] or []
+    shares = RECURRENT in run.spec["model_settings"] and not axis
+    return max(1, len(axis), 2 * shares), {name for value in axis for name in value}
 
 
-def _searched(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in merged_settings(run.spec).items() if name.endswith(SEARCHED)}
+def _curve(trial: VariantData, names: Set[str]) -> TrialCurve:
+    """Return a trial's point and its curve.
+
+    Args:
+        names: the settings of the model's second axis; without any it is the share of the recurrent matrix's rate.
+    """
+    run, settings = trial.run, trial.run.spec["model_settings"]
+    logged = trial.series(JUDGE, run.metric).curve(run.id)
+    values = list(zip(logged[0].tolist(), logged[1].tolist(), strict=True)) if logged else []
+    rate = float(settings.get(SEARCHED, math.nan))
+    share = f"{float(settings.get(RECURRENT, math.nan)) / rate:.3g}"
+    value = " ".join(f"{name}={text(settings.get(name))}" for name in sorted(names)) or share
+    return TrialCurve(rate, value, run, values)
 
 
-def _without_search(run: Run) -> dict[str, Any]:
+def _searched(run: Run, names: Set[str]) -> dict[str, Any]:
+    """Return the settings that the trials of a search try; the hidden size follows from those of the second axis."""
+    return {name: value for name, value in merged_settings(run.spec).items() if _is_searched(name, names)}
+
+
+def _without_search(run: Run, names: Set[str]) -> dict[str, Any]:
     """Return what the trials of a search share with its result: model, version, and settings that they do not try."""
-    fixed = {name: value for name, value in merged_settings(run.spec).items() if not name.endswith(SEARCHED)}
+    fixed = {name: value for name, value in merged_settings(run.spec).items() if not _is_searched(name, names)}
     return fixed | {"model": run.model, "version": run.spec["model_version"], DECIDES: ""}
+
+
+def _is_searched(name: str, names: Set[str]) -> bool:
+    return name.endswith(SEARCHED) or name in names or (bool(names) and name == "hidden_size")

@@ -13,11 +13,11 @@ from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import FEWEST_SEEDS, Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.analysis.variants import of_one_machine
-from orthobench.errors import shell_command
+from orthobench.errors import counted, shell_command
 from orthobench.metric import Metric
-from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
-from orthobench.store import Status
-from orthobench.store.result import UNTIMED
+from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed, find_study
+from orthobench.store import Benchmark, Run, Status
+from orthobench.store.result import CLOCK, CPU_SECONDS, EVENTS
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ UNPUBLISHED = "settings not published"
 """What stands in place of a verdict where no source states the settings that decide the result."""
 Limit = Literal["", "at the ceiling", "at chance", "at the baseline"]
 NOTHING_STATED = Aggregation()
+BENCHMARK = "orthobench bench --models"
+"""The command that times the models of a paper's table of times."""
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
 
@@ -76,7 +78,7 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A published result and the measured values, which the paper's own rule selects.
 
     Attributes:
@@ -128,8 +130,9 @@ class Cell:
 
     @property
     def runs(self) -> list[str]:
-        """The keys of the finished and diverged runs, on which the verdict rests."""
-        return [run.key for run in self.variant.runs if Status(run.status).is_final] if self.variant else []
+        """The keys of the finished and diverged runs, on which the verdict rests; empty for a benchmark."""
+        runs = self.variant.runs if self.variant else []
+        return [run.key for run in runs if run.key and Status(run.status).is_final]
 
     @property
     def evidence(self) -> tuple[str, str, str, float | None] | None:
@@ -191,7 +194,7 @@ class TableRow:
     label: str
     model: str
     parameters: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, TableCell]
     notes: tuple[str, ...]
 
     @property
@@ -209,7 +212,7 @@ class PaperTable:
     rows: list[TableRow]
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[TableCell]:
         return [cell for row in self.rows for cell in row.cells.values()]
 
 
@@ -223,14 +226,14 @@ def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Variant
                 continue
             cell = _cell(artifact, experiment, printed, measured.get(experiment.identity))
             row = rows.get(experiment.label)
-            before: Mapping[str, Cell] = row.cells if row else {}
+            before: Mapping[str, TableCell] = row.cells if row else {}
             notes = dict.fromkeys((*(row.notes if row else ()), *experiment.notes))
             label, model = experiment.label, experiment.model
             rows[label] = TableRow(label, model, experiment.parameters, {**before, column.label: cell}, tuple(notes))
     for other in paper.elsewhere:
         if other.artifact == artifact.name:
             cells = {
-                column.label: Cell(
+                column.label: TableCell(
                     printed,
                     None,
                     None,
@@ -249,10 +252,61 @@ def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Variant
     return PaperTable(paper, artifact, artifact.columns, ordered)
 
 
+def timed_steps(record: Benchmark, experiments: Sequence[Experiment]) -> dict[str, VariantData]:
+    """Return a variant for each experiment that `orthobench bench --models` has timed, by the experiment's identity.
+
+    Each round of the benchmark stands for a seed, and takes an epoch of training. The rounds of all rows alternate, so
+    their times compare. These runs have no key, because they are stored nowhere.
+
+    Args:
+        record: the record of the benchmark.
+    """
+    rows = {
+        (row["model"], row["hidden_size"]): row
+        for shape in record.results["shapes"]
+        for row in shape["rows"]
+        if row["printed"] is not None
+    }
+    clocks = ("train", CPU_SECONDS) if record.results.get("clock") == CPU_SECONDS else ("train",)
+    timed = {}
+    for experiment in experiments:
+        row = rows.get((experiment.model, experiment.settings.get("hidden_size")))
+        if row is None:
+            continue
+        epoch = 60 * row["minutes"] / row["seconds"]  # in steps
+        runs = [
+            Run(
+                id=number,
+                key="",
+                variant=f"{BENCHMARK}: {experiment.identity}",
+                condition="",
+                task=experiment.task,
+                model=experiment.model,
+                seed=number,
+                spec={"model_settings": experiment.model_settings, "training": {}},
+                status=Status.FINISHED,
+                environment=record.environment,
+                device=record.results["device"],
+                metric="accuracy",
+                goal="max",
+                baselines={},
+                iterations=1,
+                total_iterations=1,
+                iterations_per_epoch=1,
+                seconds=dict.fromkeys(clocks, sample["seconds"] * epoch) | {CLOCK: EVENTS},
+            )
+            for number, sample in enumerate(row["samples"])
+        ]
+        timed[experiment.identity] = VariantData(experiment.label, runs, {}, {}, None)
+    return timed
+
+
 def fill_command(
     artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = (), seeds: int = FEWEST_SEEDS
 ) -> str:
     """Return the command that runs the models of these experiments in a table or figure; empty without experiments.
+
+    If a benchmark measures the table, it is the command of the benchmark.
 
     Args:
         among: all experiments of the table or figure, if they are known; a command for all models names none.
@@ -260,6 +314,9 @@ def fill_command(
     """
     if not wanted:
         return ""
+    study = find_study(artifact.study) if artifact.study else None
+    if study and study.benchmark:
+        return shell_command("bench", f"--{study.benchmark}")
     kind, _, number = artifact.name.partition(" ")
     option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
     most = max(seeds, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
@@ -311,13 +368,15 @@ def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
     return float(curve.get(ranks.idxmin() if goal == "min" else ranks.idxmax(), math.nan))
 
 
-def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant: VariantData | None) -> Cell:
+def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant: VariantData | None) -> TableCell:
     how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, [experiment])
     is_time = printed.metric in TIMES
     if is_time and variant and variant.finished:
         timed = of_one_machine(variant.finished)
         if not timed:
-            return Cell(printed, experiment, None, "not measured", command, UNTIMED, aggregation=how)
+            return TableCell(
+                printed, experiment, None, "not measured", command, variant.finished[0].untimed, aggregation=how
+            )
         # A new cache, because the old one holds the curves of all runs.
         variant = replace(variant, runs=timed, cache={})
     chance = _chance(how, printed, variant)
@@ -336,17 +395,18 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         outcome = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
         if judged is not None:
             outcome = "no chance level to scale by"
-        return Cell(printed, experiment, None, outcome, command, aggregation=how)
+        return TableCell(printed, experiment, None, outcome, command, aggregation=how)
     measured, agreement = judged
     decided, why, has_number = _verdict(printed, experiment, agreement), "", printed.value is not None and not is_time
     if is_time:
-        why = f"measured on {variant.run.environment.machine}"
+        rounds = "" if variant.run.key else f", {counted(len(variant.runs), 'round')} of `{BENCHMARK}`"
+        why = f"measured on {variant.timed_on}{rounds}"
     elif printed.value is not None:
         is_end = how.selection in ("last", "curve") and not how.scaled
         ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
         why = agreement_reason(everything, measured, agreement, how, printed.number, target)
         why += f"; {_within(target, everything, list(ends.values()))}"
-    cell = Cell(
+    cell = TableCell(
         printed,
         experiment,
         measured,

@@ -13,7 +13,7 @@ from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.plugins.layers import without_folder
 from orthobench.settings import text
-from orthobench.settings.assignments import Conditions, narrow
+from orthobench.settings.filters import Conditions, narrow
 from orthobench.store import Run, Status
 
 COLUMNS = ("task", "model", "seed", "preset", "status", "device", "backend", "tag", "key", "variant", "condition")

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -134,12 +133,13 @@ DRAWS = 9_999
 VALUES_AT_ONCE = 1_000_000
 """Values of resamples that are held in memory at once."""
 FEWEST_OF_MEDIAN = 5
-"""The fewest values for which a median has an interval: the range of four covers it in only 87.5 % of cases."""
+"""The fewest values for which a median has an interval: the range of five covers it in 93.75 % of cases, of four in
+87.5 %."""
 
 
 @dataclass(frozen=True)
 class Median:
-    """The median of n values, which may be infinite, with its 95 % bootstrap interval (None below five values)."""
+    """The median of n values, which may be infinite, with its 95 % interval (None below five values)."""
 
     n: int
     value: float
@@ -152,10 +152,15 @@ class Median:
 
 
 def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
-    """Return the median with its percentile bootstrap interval; None without values.
+    """Return the median with the interval between its order statistics; None without values.
 
-    A run without a value counts as infinity with the worse sign. In simulations in which 10 % of 5 to 10 seeds fail,
-    this interval covers the median in 92 to 94 % of cases, whereas the t interval covers the mean in 39 to 66 %.
+    The ends are the k-th smallest and the k-th largest value. Such an interval misses the median of any continuous
+    distribution with probability 2 P(B < k), where B is binomial with n trials of probability 1/2 (David and Nagaraja,
+    Order Statistics, 2003, section 7.1). The function takes the largest k that keeps this below the level, and at
+    least 1. So at 5 % the interval of up to eight values is their range. It covers the median in 93.75 % of cases for
+    five values, and in 96.9, 98.4, 99.2, 96.1 and 97.9 % for six to ten. With ties it covers the median more often.
+
+    A run without a value counts as infinity with the worse sign.
 
     Args:
         level: the two-sided probability that the interval misses the median.
@@ -170,29 +175,11 @@ def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     value = statistics.median(values)
     if n < FEWEST_OF_MEDIAN:
         return Median(n, value, None, None)
-    import numpy as np
+    from scipy.special import bdtr
 
-    finite = [value for value in values if math.isfinite(value)]
-    lowest, highest = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    far = 2 * (highest - lowest) + 1  # the mean of a finite and an infinite value exceeds all finite ones
-    data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
-    if np.ptp(data) == 0:
-        return Median(n, value, value, value)
-    medians = np.concatenate([np.median(data[rows], axis=1) for rows in in_parts(_resamples(n))])
-    bounds = (float(np.percentile(medians, 100 * part)) for part in (level / 2, 1 - level / 2))
-    low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
-    return Median(n, value, low, high)
-
-
-@cache
-def _resamples(n: int) -> np.ndarray:
-    """Return the indices of the bootstrap's resamples of n values `[DRAWS, n]`, the same for every sample."""
-    import numpy as np
-
-    draw, rows = np.random.default_rng(0), np.empty((DRAWS, n), np.min_scalar_type(n))
-    for part in in_parts(rows):
-        part[:] = draw.integers(0, n, part.shape)
-    return rows
+    at = max(1, int((bdtr(range(n // 2), n, 0.5) <= level / 2).sum()))
+    ordered = sorted(map(float, values))
+    return Median(n, value, ordered[at - 1], ordered[-at])
 
 
 def draws_at_once(values: int) -> int:
@@ -322,7 +309,11 @@ def agreement_within(low: float | None, high: float | None, target: float, margi
 
 
 MOST, FEWEST_OF_ALL = 0.8, 0.2
-"""The shares of seeds, or of pairs of seeds, above which a statement holds and below which it does not."""
+"""The shares of seeds, or of pairs of seeds, above which a statement holds and below which it does not.
+
+They are 80 and 20 %, because up to five seeds must then agree, while of ten one may fail without a fault of the
+method. Of the 99 claims that results.db of November 2026 decides, 70 % would turn two verdicts, and 90 % one.
+"""
 Conclusion = Literal["held", "depends on the seed", "did not hold"]
 
 

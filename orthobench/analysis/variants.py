@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orthobench.analysis.statistics import Summary, summarize
+from orthobench.analysis.statistics import Median, Summary, median, summarize
 from orthobench.settings import merged_settings, text
 from orthobench.store import Status
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 Member = TypeVar("Member")
+CHOSEN_TESTS = {"best": "best: median [95 %]", "at_best_validation": "at best validation: median [95 %]"}
+"""The tests chosen by the test data and by the validation data, of which a variant has one, with their headings."""
 
 
 @dataclass(frozen=True)
@@ -44,47 +46,51 @@ class Variant:
         """The distinct back ends of the finished runs (`backends`)."""
         return backends(self.runs)
 
+    @property
+    def backend_note(self) -> str:
+        """Several back ends of the finished runs, in words; empty if one has trained all of them."""
+        names = self.backends
+        if len(names) > 1:
+            return f"pooled over back ends: {'; '.join(names)}"
+        return "".join(f"trained on {name}" for name in names if ", then " in name)
+
     @cached_property
     def tags(self) -> list[str]:
         """The tags of all runs, sorted."""
         return sorted({tag for run in self.runs for tag in run.tags})
 
     @property
-    def final(self) -> Summary | None:
-        """The final test metric over the finished runs."""
-        return self._summary([run.final_value for run in self.finished if run.final_value is not None])
+    def final(self) -> Median | None:
+        """The median of the last test over the finished and the diverged runs."""
+        return self._median(run.final_value for run in self.finished)
 
     @property
-    def best(self) -> Summary | None:
-        """The best test metric over the finished runs."""
-        return self._summary([run.best_value for run in self.finished if run.best_value is not None])
+    def best(self) -> Median | None:
+        """The median of the best test over the finished and the diverged runs; None if validation data judge them."""
+        return None if self.run.is_judged_by_validation else self._median(run.best_test for run in self.finished)
 
-    def _summary(self, values: list[float]) -> Summary | None:
-        return summarize(values, bounds=self.run.main_metric.bounds(values))
+    @property
+    def at_best_validation(self) -> Median | None:
+        """The median of the test at the best validation; None if the tests judge the runs."""
+        validated = self.run.is_judged_by_validation
+        return self._median(run.at_best_validation for run in self.finished) if validated else None
+
+    def _median(self, values: Iterable[float | None]) -> Median | None:
+        """Return the median of the finished runs' values; a run that diverged, or has no finite value, is the worst."""
+        worst = self.run.main_metric.worst
+        own = [worst if value is None or math.isnan(value) else value for value in values]
+        return None if self.run.is_trial else median(own + [worst] * self.diverged)
 
     @property
     def timed_on(self) -> str:
-        """The machine on which the runs of `seconds_per_epoch` were trained; "" without any."""
-        return next((run.environment.machine for run in of_one_machine(self.runs)), "")
+        """The machine and clock of the runs of `seconds_per_epoch` (`Run.timed_on`); "" without any."""
+        return next((run.timed_on for run in of_one_machine(self.runs)), "")
 
     @property
     def seconds_per_epoch(self) -> Summary | None:
-        """Seconds of an epoch over the runs of the machine that trained most of them."""
+        """Seconds of an epoch over the runs of the machine and clock that timed most of them."""
         seconds = [seconds for run in of_one_machine(self.runs) if (seconds := run.seconds_per_epoch) is not None]
         return summarize(seconds, bounds=(0.0, math.inf))
-
-    def brief(self) -> dict[str, Any]:
-        """Return the variant as a row of a list of results."""
-        return {
-            "model": self.label,
-            "seeds": f"{len(self.finished)} of {len(self.runs)}",
-            "metric": self.run.metric,
-            "final [95 %]": self.final and str(self.final),
-            "best [95 %]": self.best and str(self.best),
-            "diverged": self.diverged,
-            "parameters": self.run.parameter_count,
-            "s/epoch": self.seconds_per_epoch and self.seconds_per_epoch.mean,
-        }
 
 
 def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[Member]]:
@@ -96,9 +102,48 @@ def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[M
 
 
 def of_one_machine(runs: Sequence[Run]) -> list[Run]:
-    """Return the timed runs of the machine that trained most of them: a mean over machines is the time of none."""
+    """Return the timed runs of the machine and clock that timed most of them, because others do not compare."""
     timed = [run for run in runs if run.seconds_per_epoch is not None]
-    return max(group(timed, lambda run: run.environment.machine), key=len, default=[])
+    return max(group(timed, lambda run: run.timed_on), key=len, default=[])
+
+
+def are_in_cpu_time(members: Sequence[Variant]) -> bool:
+    """Return whether all times of these variants are CPU time, as headings then say; false without any time."""
+    timed = [run for variant in members for run in of_one_machine(variant.runs)]
+    return bool(timed) and all(run.has_cpu_time for run in timed)
+
+
+def untimed(members: Sequence[Variant]) -> list[str]:
+    """Return why some runs of these variants have no times of single phases; empty if all have."""
+    return list(dict.fromkeys(run.untimed for variant in members for run in variant.runs if run.untimed))
+
+
+def briefs(members: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Return these variants as rows of one list."""
+    clock = "CPU s/epoch" if are_in_cpu_time(members) else "s/epoch"
+    chosen = chosen_tests(members)
+    return [
+        {
+            "model": variant.label,
+            "seeds": f"{len(variant.finished)} of {len(variant.runs)}",
+            "metric": variant.run.metric,
+            "final: median [95 %]": variant.final and str(variant.final),
+            **{heading: (value := getattr(variant, name)) and str(value) for name, heading in chosen.items()},
+            "diverged": variant.diverged,
+            "parameters": variant.run.parameter_count,
+            clock: variant.seconds_per_epoch and variant.seconds_per_epoch.mean,
+        }
+        for variant in members
+    ]
+
+
+def chosen_tests(members: Sequence[Variant]) -> dict[str, str]:
+    """Return those of `CHOSEN_TESTS` that some of these variants have."""
+    return {
+        name: heading
+        for name, heading in CHOSEN_TESTS.items()
+        if any(getattr(variant, name) is not None for variant in members)
+    }
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
@@ -140,8 +185,8 @@ def _label(model: str, differing: Mapping[str, Any]) -> str:
 
 
 def backends(runs: Sequence[Run]) -> list[str]:
-    """Return the distinct back ends of the finished runs, each with its device, such as "cpu on cpu", sorted."""
-    return sorted({f"{run.backend} on {run.device}" for run in runs if run.status == Status.FINISHED and run.backend})
+    """Return the distinct back ends of the finished runs (`Run.trained_with`), sorted."""
+    return sorted({run.trained_with for run in runs if run.status == Status.FINISHED and run.backend})
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -7,7 +7,8 @@
 
 The API prints nothing, except that inside IPython it shows the progress of training; pass a `Display` for another one,
 or for none. Errors that the user can fix are `OrthobenchError`.
-The module of a name is imported on first use, because training needs torch while results and reports do not.
+The module of a name is imported on first use, because training needs torch while results and reports do not. So are
+the modules themselves, as in `api.stored.list_runs`, whose other functions are for the command line.
 """
 
 from __future__ import annotations
@@ -15,8 +16,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orthobench.version import __version__ as __version__
+
 if TYPE_CHECKING:
+    from orthobench.analysis.compare import Contrast as Contrast
+    from orthobench.analysis.compare import Differences as Differences
+    from orthobench.analysis.compare_databases import DatabaseComparison as DatabaseComparison
+    from orthobench.analysis.compare_databases import Lone as Lone
+    from orthobench.analysis.statistics import Median as Median
+    from orthobench.api import benchmarks as benchmarks
+    from orthobench.api import commands as commands
+    from orthobench.api import data_sets as data_sets
+    from orthobench.api import databases as databases
+    from orthobench.api import descriptions as descriptions
+    from orthobench.api import files as files
+    from orthobench.api import names as names
+    from orthobench.api import papers as papers
+    from orthobench.api import placement as placement
+    from orthobench.api import runs as runs
+    from orthobench.api import sharing as sharing
+    from orthobench.api import stored as stored
+    from orthobench.api import sweeps as sweeps
     from orthobench.api.citing import cite as cite
+    from orthobench.api.comparisons import compare as compare
+    from orthobench.api.comparisons import compare_databases as compare_databases
     from orthobench.api.diagnosis import doctor as doctor
     from orthobench.api.gate import check as check
     from orthobench.api.papers import SmallResult as SmallResult
@@ -25,7 +48,8 @@ if TYPE_CHECKING:
     from orthobench.api.papers import reproduce_file as reproduce_file
     from orthobench.api.papers import reproduce_small as reproduce_small
     from orthobench.api.papers import study as study
-    from orthobench.api.reports import compare as compare
+    from orthobench.api.placement import Placement as Placement
+    from orthobench.api.placement import place as place
     from orthobench.api.reports import report as report
     from orthobench.api.results import Results as Results
     from orthobench.api.results import open_results as open_results
@@ -51,22 +75,34 @@ if TYPE_CHECKING:
     from orthobench.errors import StorageError as StorageError
     from orthobench.errors import UsageError as UsageError
     from orthobench.gate.check import CheckResult as CheckResult
+    from orthobench.gate.verdict import Finding as Finding
+    from orthobench.gate.verdict import Moments as Moments
     from orthobench.options.run_options import RunOptions as RunOptions
     from orthobench.options.run_options import SweepOptions as SweepOptions
+    from orthobench.planning.estimate import Estimate as Estimate
+    from orthobench.planning.match import MatchedSize as MatchedSize
+    from orthobench.planning.search import Trial as Trial
+    from orthobench.planning.search import Tuning as Tuning
     from orthobench.planning.search import TuningResult as TuningResult
+    from orthobench.planning.sweep_plan import SweepPlan as SweepPlan
+    from orthobench.planning.sweep_plan import Totals as Totals
     from orthobench.session.session import SweepResult as SweepResult
     from orthobench.session.tuned_session import TunedColumn as TunedColumn
+    from orthobench.session.tuned_session import TunedModel as TunedModel
+    from orthobench.store.tables import Run as Run
     from orthobench.system.signals import Stopped as Stopped
     from orthobench.training.events import EventSink as EventSink
 
 NAMES = {
     "api.citing": ("cite",),
+    "api.comparisons": ("compare", "compare_databases"),
     "api.diagnosis": ("doctor",),
     "api.gate": ("check",),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
-    "api.reports": ("compare", "report"),
+    "api.reports": ("report",),
     "api.results": ("Results", "open_results", "repair"),
     "api.runs": ("run",),
+    "api.placement": ("Placement", "place"),
     "api.sweeps": ("sweep", "sweep_file", "tune"),
     "api.sharing": ("merge", "publish_runs", "verify"),
     "api.site": ("publish", "serve"),
@@ -85,11 +121,42 @@ NAMES = {
 }
 """The names of the API, by the module that defines them."""
 
+RECORDS = {
+    "analysis.compare": ("Contrast", "Differences"),
+    "analysis.compare_databases": ("DatabaseComparison", "Lone"),
+    "analysis.statistics": ("Median",),
+    "gate.verdict": ("Finding", "Moments"),
+    "planning.estimate": ("Estimate",),
+    "planning.match": ("MatchedSize",),
+    "planning.search": ("Trial", "Tuning"),
+    "planning.sweep_plan": ("SweepPlan", "Totals"),
+    "session.tuned_session": ("TunedModel",),
+    "store.tables": ("Run",),
+}
+"""The types of what the functions return, for annotations, by the module that defines them."""
+MODULES = (
+    "benchmarks",
+    "commands",
+    "data_sets",
+    "databases",
+    "descriptions",
+    "files",
+    "names",
+    "papers",
+    "placement",
+    "sharing",
+    "stored",
+    "sweeps",
+)
+"""The modules with functions that only the command line calls."""
+
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist
     __all__ = sorted(name for names in NAMES.values() for name in names)
 
     def __getattr__(name: str) -> Any:
-        for module, names in NAMES.items():
+        if name in MODULES:
+            return import_module(f"{__name__}.{name}")
+        for module, names in (*NAMES.items(), *RECORDS.items()):
             if name in names:
                 # Kept, because Python asks this function only for names that the module lacks.
                 value = globals()[name] = getattr(import_module(f"orthobench.{module}"), name)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
 
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
+from orthobench.options.arguments import Database, Files, Name
 from orthobench.options.checked import checked
 from orthobench.papers.citations import keys_of, references
 from orthobench.plugins import Catalog, PluginKind
@@ -15,14 +14,13 @@ from orthobench.settings import merged_settings
 from orthobench.spec.index import description
 from orthobench.store import Run, open_store
 from orthobench.store.sqlite import named_or_default
-from orthobench.system.location import Place
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")
 
 
-@checked()
-def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> list[str]:
+@checked
+def cite(*names: Name, db: Database | None = None, plugins: Files = ()) -> list[str]:
     """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
 
     For a run, these are the papers of its model, task and data set, and an entry for the version of orthobench that

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from orthobench.diagnosis import Diagnosis, examine
+from orthobench.options.arguments import Database, File
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
-from orthobench.system.location import Place
 
 
-@checked()
-def doctor(db: Place | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
+@checked
+def doctor(db: Database | None = None, *, data_folder: File | None = None, retest: bool = False) -> Diagnosis:
     """Examine versions, devices, compilers, caches, back ends, kernels, the data folder and the database.
 
     CUDA kernels that have not been compared with the reference on this device yet are compared now, which takes a few

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.display.display import Display
 from orthobench.gate.check import CheckResult, check_baseline
-from orthobench.options.arguments import A_COUNT
+from orthobench.options.arguments import Count, Database, FileName, Seed, Texts
 from orthobench.options.checked import checked
 from orthobench.options.run_options import RunOptions, SweepOptions
-from orthobench.system.location import Place
 
 
-@checked(seeds=A_COUNT)
+@checked
 def check(
-    baseline: str | Path = "checks/baseline.toml",
+    baseline: FileName = "checks/baseline.toml",
     *,
-    only: Sequence[str] = (),
-    seeds: int | None = None,
-    first_seed: int | None = None,
-    db: Place | None = None,
+    only: Texts = (),
+    where: Texts = (),
+    seeds: Count | None = None,
+    first_seed: Seed | None = None,
+    db: Database | None = None,
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
-    history: Place | None = None,
+    history: Database | None = None,
     options: RunOptions | None = None,
     display: Display | None = None,
 ) -> CheckResult:
@@ -32,6 +31,7 @@ def check(
 
     Args:
         only: restrict to these runs, such as "adding/lstm".
+        where: restrict to runs that meet these conditions, by name, task, model, preset or a setting, as "n=170,360".
         seeds: number of seeds, overriding the baseline.
         first_seed: the first seed, overriding the baseline.
         db: store the runs in this database, and use the runs that it contains; None for a temporary one.
@@ -47,6 +47,7 @@ def check(
     return check_baseline(
         Path(baseline),
         only,
+        where,
         seeds,
         first_seed,
         db,

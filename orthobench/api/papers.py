@@ -12,8 +12,8 @@ from orthobench.analysis.claims import ClaimCounts, ClaimResult, check_small, co
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.options.arguments import Preset
-from orthobench.options.checked import A_MAPPING, checked
+from orthobench.options.arguments import AtLeastZero, Database, File, Label, Name, Number, Preset, Seeds, Texts
+from orthobench.options.checked import checked
 from orthobench.options.run_options import RunOptions
 from orthobench.papers import Artifact, Paper, Study, find_paper, find_study, papers
 from orthobench.planning.listed import runs_in
@@ -23,26 +23,27 @@ from orthobench.plugins import Catalog
 from orthobench.reporting import write_study
 from orthobench.session.session import SweepResult, open_session
 from orthobench.session.study_session import train_study
+from orthobench.settings.filters import parse_conditions as parse_conditions
 from orthobench.store import Run, open_store
 from orthobench.store.open import DatabaseNotFoundError
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.kinds import refuse_other_kinds
-from orthobench.system.location import Location, Place
+from orthobench.system.location import Location
 from orthobench.training.device import pick_device
 
 
-@checked(where=A_MAPPING)
+@checked
 def reproduce(
-    paper: str,
+    paper: Name,
     *,
-    table: str | None = None,
-    figure: str | None = None,
-    models: Sequence[str] | None = None,
+    table: Label | None = None,
+    figure: Label | None = None,
+    models: Texts | None = None,
     where: Mapping[str, Any] | None = None,
-    scale: float = 1.0,
-    seeds: int | Sequence[int] = 1,
-    db: Place | None = None,
-    jobs: int | None = None,
+    scale: Number = 1.0,
+    seeds: Seeds = 1,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -71,12 +72,12 @@ def reproduce(
     return train(runs, db, options, dry_run, display)
 
 
-@checked()
+@checked
 def reproduce_file(
-    path: Path,
+    path: File,
     *,
-    db: Place | None = None,
-    jobs: int | None = None,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -147,13 +148,13 @@ class SmallResult:
         return all(result.conclusion == "held" for result in self.claim_results)
 
 
-@checked()
+@checked
 def reproduce_small(
-    paper: str | None = None,
+    paper: Name | None = None,
     *,
-    seeds: int | Sequence[int] = 1,
-    db: Place | None = None,
-    jobs: int | None = None,
+    seeds: Seeds = 1,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -205,15 +206,15 @@ class StudyResult:
     page: Path | None
 
 
-@checked()
+@checked
 def study(
-    name: str,
+    name: Name,
     *,
     preset: Preset = "paper",
-    seeds: int | Sequence[int] = 1,
-    out: Path | None = None,
-    db: Place | None = None,
-    jobs: int | None = None,
+    seeds: Seeds = 1,
+    out: File | None = None,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,

@@ -7,30 +7,43 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from orthobench.analysis.conditions import Condition, collect
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import group
-from orthobench.errors import UsageError, counted, unknown
-from orthobench.options.arguments import LoggedSplit, listed
-from orthobench.options.checked import A_LABEL, checked
+from orthobench.api.opened import OpenedRuns
+from orthobench.errors import NoMatchError, UsageError, counted, unknown
+from orthobench.options.arguments import (
+    Database,
+    File,
+    Give,
+    Label,
+    LoggedSplit,
+    Name,
+    NamedPlace,
+    NotNegative,
+    Texts,
+    listed,
+)
+from orthobench.options.checked import checked
+from orthobench.reporting.account.names import full_title
 from orthobench.reporting.figures.figures import STATE, against_cost, gradient_norms, learning_curves, orthogonality
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.names import full_title
-from orthobench.reporting.tables.paper_table import paper_table
+from orthobench.reporting.tables.paper_tables import paper_table
 from orthobench.settings import merged_settings
-from orthobench.settings.assignments import NoMatchError, read_conditions
-from orthobench.sinks.export_runs import ExportedRuns, export
+from orthobench.settings.filters import read_conditions
+from orthobench.sinks.export_runs import export
 from orthobench.sinks.targets import parse_target
 from orthobench.spec.index import index
-from orthobench.store import Run, Status, Weights, open_store
+from orthobench.store import Run, Status, Weights
 from orthobench.store.backup import back_up_alongside
+from orthobench.store.by_length import read_by_length
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import utc_now
-from orthobench.store.test_lengths import read_by_length
-from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints
 from orthobench.training.settled import status_in
 from orthobench.weights.weights_files import WEIGHTS_KINDS
@@ -43,8 +56,6 @@ if TYPE_CHECKING:
     from orthobench.reporting.figures.figure_record import Figure
     from orthobench.store.repair import Repaired
 
-    Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None
-
 RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
     "run": lambda run: run.key,
     "task": lambda run: run.task,
@@ -54,7 +65,8 @@ RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
     "metric": lambda run: run.metric,
     "goal": lambda run: run.goal,
     "final": lambda run: run.final_value,
-    "best": lambda run: run.best_value,
+    "best": lambda run: run.best_test,
+    "at_best_validation": lambda run: run.at_best_validation,
     "best_iteration": lambda run: run.best_iteration,
     "baseline": lambda run: run.baselines.get(run.metric),
     "iterations": lambda run: run.iterations,
@@ -78,26 +90,25 @@ Score = Literal["step", "inside", "jacobian"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
-def one_run(value: Any) -> Run | str:
-    """Return the record or the key of a run."""
-    if isinstance(value, (Run, str)):
-        return value
-    raise ValueError
+A_RUN = "the record of a run, or its key, which a table has as 'run'"
+OneRun = Annotated[Run | str, Give(A_RUN)]
 
 
-def _runs(value: Any) -> tuple[Run | str, ...]:
+def _runs(value: Any) -> tuple[Any, ...]:
     """Return the records or keys in a table of runs or a list."""
-    if hasattr(value, "columns"):
-        value = value.get("run")
-    return tuple(map(one_run, (value,) if isinstance(value, Run) else listed(value)))
+    return listed(value.get("run") if hasattr(value, "columns") else value)
 
 
-A_RUN = (one_run, "the record of a run, or its key, which a table has as 'run'")
-SOME_RUNS = (_runs, "a table from `runs()`, or a list of records or keys")
+if TYPE_CHECKING:
+    Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str]
+else:  # without the type of a table, because pandas takes long to import
+    Runs = Annotated[
+        Sequence[OneRun], BeforeValidator(_runs), Give("a table from `runs()`, or a list of records or keys")
+    ]
 
 
-@checked()
-def open_results(db: Place | None = None) -> Results:
+@checked
+def open_results(db: Database | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
@@ -109,51 +120,43 @@ def open_results(db: Place | None = None) -> Results:
     return Results(named_or_default(db, writes=False))
 
 
-@checked()
-def repair(db: Place | None = None, *, dry_run: bool = False) -> Repaired:
-    """Copy a database, then repair or remove the rows that cannot be read; all other rows stay as they are.
+@checked
+def repair(file: File, db: Database | None = None) -> Repaired:
+    """Copy the rows of a damaged SQLite file that can be read to a new file; the damaged one stays as it is.
 
-    Without a repair, readers leave such rows out with a warning. `Repaired.rows` has a line for each broken row, and
-    `Repaired.copy` is the path of the copy. If a run is removed, the command that trained it trains it again.
+    A run that cannot be read is left out with its rows, and the command that trained it trains it again.
 
     Args:
+        file: the new file.
         db: as for `open_results`.
-        dry_run: change nothing; the result describes what a repair would do.
+
+    Returns:
+        How many rows of each table were copied and lost, and a line for each broken row.
 
     Raises:
-        UsageError: there is no such database.
-        StorageError: the file itself is damaged, so that only a backup helps, or the copy cannot be written.
+        UsageError: there is no such database, it is on a server, or the new file exists.
+        StorageError: SQLite cannot read the schema of the damaged file, so that only a backup helps.
     """
     from orthobench.store.repair import repair
 
-    return repair(named_or_default(db, writes=False), dry_run)
+    return repair(named_or_default(db, writes=False), file)
 
 
-class Results:
+class Results(OpenedRuns):
     """The results in a database; as a context manager it closes the database at the end.
 
     Methods with a parameter `runs` accept a table from `runs()`, records, keys, a single one of these, or None for all
     runs. A key may be shortened to its first digits.
     """
 
-    def __init__(self, db: Place) -> None:
-        self.db = Location.of(db)
-        self.store = open_store(db)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.store.__exit__(kind, error, traceback)
-
     @property
     def overview(self) -> pd.DataFrame:
-        """The runs of each task and model: their number, how many have finished, and the best value of the metric."""
+        """The runs of each task and model: their number, how many have finished, and the best test of the metric."""
         import pandas as pd
 
         rows = []
         for runs in group(self.store.runs(brief=True), lambda run: f"{run.task} {run.model}"):
-            values = [run.best_value for run in runs if run.best_value is not None]
+            values = [run.best_test for run in runs if run.best_test is not None]
             rows.append(
                 {
                     "task": runs[0].task,
@@ -179,14 +182,10 @@ class Results:
         table = self.overview.to_html(index=False, float_format="{:.4g}".format, max_rows=40, na_rep="")
         return f"{html.escape(repr(self))}\n{table}"
 
-    def close(self) -> None:
-        """Close the database."""
-        self.store.close()
-
-    @checked(task=None, model=None, seed=None)
+    @checked
     def runs(
         self,
-        where: Sequence[str] = (),
+        where: Texts = (),
         *,
         task: Any = None,
         model: Any = None,
@@ -225,8 +224,10 @@ class Results:
         names = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
         return pd.DataFrame(records, columns=names)
 
-    @checked(runs=SOME_RUNS)
-    def metrics(self, runs: Runs = None, *, split: LoggedSplit | None = None, name: str | None = None) -> pd.DataFrame:
+    @checked
+    def metrics(
+        self, runs: Runs | None = None, *, split: LoggedSplit | None = None, name: Name | None = None
+    ) -> pd.DataFrame:
         """Return the logged numbers, one row each, with the columns of `METRIC_COLUMNS`.
 
         Args:
@@ -243,8 +244,8 @@ class Results:
         rows = [(keys[run], *rest) for run, *rest in stored]
         return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
 
-    @checked(run=A_RUN)
-    def curve(self, run: Run | str, name: str, split: LoggedSplit = "test") -> pd.Series[float]:
+    @checked
+    def curve(self, run: OneRun, name: Name, split: LoggedSplit = "test") -> pd.Series[float]:
         """Return a metric of one run over its iterations: a series of values by iteration.
 
         Raises:
@@ -258,8 +259,8 @@ class Results:
             raise unknown(f"metric of run {key}", f"{name} ({split})", known)
         return series.set_index("iteration")["value"].rename(name)
 
-    @checked(run=A_RUN)
-    def vectors(self, run: Run | str, name: str) -> pd.DataFrame:
+    @checked
+    def vectors(self, run: OneRun, name: Name) -> pd.DataFrame:
         """Return the vectors of a probe of one run: one row per iteration.
 
         The table has shape [iterations, length]; shorter vectors end with NaN.
@@ -284,8 +285,8 @@ class Results:
         iterations = pd.Index([trace.iteration for trace in selected], name="iteration")
         return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
 
-    @checked(run=A_RUN)
-    def by_length(self, run: Run | str) -> pd.DataFrame:
+    @checked
+    def by_length(self, run: OneRun) -> pd.DataFrame:
         """Return a run's metric over the length of the test sequences: one row per evaluation, one column per length.
 
         The index is named "iteration" and the columns "length". `attrs` contains the name of the metric ("metric") and
@@ -305,8 +306,8 @@ class Results:
         table.attrs = {"metric": measured.metric, "trained": measured.trained}
         return table
 
-    @checked(runs=SOME_RUNS)
-    def delete(self, runs: Runs, *, weights_at: Place | None = None) -> Path | None:
+    @checked
+    def delete(self, runs: Runs, *, weights_at: NamedPlace | None = None) -> Path | None:
         """Copy the database, then delete runs with all their rows, checkpoints and weights; return the copy's path.
 
         The copy does not contain the weights. Weights outside the folder next to the database stay, because another
@@ -340,9 +341,11 @@ class Results:
                 remove_weights(self.db, key, weights, weights_at)
         return copy
 
-    @checked(runs=SOME_RUNS)
-    def export(self, to: str, runs: Runs = None) -> ExportedRuns:
-        """Send runs to TensorBoard, MLflow, Trackio or Weights & Biases; a second export creates no duplicates.
+    @checked
+    def export(self, to: Name, runs: Runs | None = None) -> None:
+        """Send runs to TensorBoard, MLflow, Trackio or Weights & Biases.
+
+        Each is a new run there, except in TensorBoard, where it replaces the run that was sent before.
 
         Args:
             to: "tensorboard[:DIR]", "mlflow[:DIR|URI]", "trackio[:DIR]" or "wandb[:DIR]".
@@ -352,11 +355,11 @@ class Results:
             StorageError: the destination cannot be written.
         """
         target, keys = parse_target(to), list(self._keys(runs).values())
-        return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
+        export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
-    @checked()
+    @checked
     def weights(
-        self, where: Sequence[str] = (), *, kinds: Sequence[str] | None = None, older_than: float | None = None
+        self, where: Texts = (), *, kinds: Texts | None = None, older_than: NotNegative | None = None
     ) -> list[tuple[Run, Weights]]:
         """Return the weights files that runs keep, each with the record of its run.
 
@@ -384,8 +387,8 @@ class Results:
             if row.run_id in by_id and (kinds is None or row.kind in kinds)
         ]
 
-    @checked()
-    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: Place | None = None) -> None:
+    @checked
+    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: NamedPlace | None = None) -> None:
         """Remove weights files, for example the result of `weights`, and their records; the results of the runs stay.
 
         Args:
@@ -398,8 +401,8 @@ class Results:
             self.store.drop_weights(run.id, [row.kind])
             remove_weights(self.db, run.key, [row], weights_at)
 
-    @checked(name=A_LABEL)
-    def table(self, paper: str, name: str) -> pd.DataFrame:
+    @checked
+    def table(self, paper: Name, name: Label) -> pd.DataFrame:
         """Return a table of a paper with published and measured values: one row per published number.
 
         Columns: row, column, model, parameters, printed, measured, measured_low, measured_high, seeds, difference,
@@ -414,10 +417,10 @@ class Results:
         """
         return paper_table(self.store, paper, name, index()["variants"])
 
-    @checked(metric=(str, "the name of a metric"), split=CurveSplit, x=CurveAxis)
+    @checked
     def plot_curves(
         self,
-        where: Sequence[str] = (),
+        where: Texts = (),
         *,
         metric: str = "",
         split: CurveSplit = "test",
@@ -444,8 +447,8 @@ class Results:
             raise unknown(f"{split} metric", name, known)
         return learning_curves(condition, styles, x, name, split).to_plotly()
 
-    @checked(of=Score)
-    def plot_orthogonality(self, where: Sequence[str] = (), *, of: Score = "step", **conditions: Any) -> go.Figure:
+    @checked
+    def plot_orthogonality(self, where: Texts = (), *, of: Score = "step", **conditions: Any) -> go.Figure:
         """Draw how far steps are from orthogonal, over epochs; as `plot_curves`.
 
         Args:
@@ -457,21 +460,21 @@ class Results:
         score = "orthogonality" if of == "step" else f"orthogonality_{of}"
         return _plotted(orthogonality(*self._condition(where, conditions), of=score), "distance from orthogonal")
 
-    @checked()
-    def plot_gradient_norms(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
+    @checked
+    def plot_gradient_norms(self, where: Texts = (), **conditions: Any) -> go.Figure:
         """Draw ||dL/dh_t|| over the steps t, before training (thin) and after; as `plot_curves`."""
         return _plotted(gradient_norms(*self._condition(where, conditions)), "gradient norms")
 
-    @checked()
-    def plot_lengths(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
+    @checked
+    def plot_lengths(self, where: Texts = (), **conditions: Any) -> go.Figure:
         """Draw a metric over the length of the test sequences, with the training lengths shaded; as `plot_curves`."""
         drawn = over_length(*self._condition(where, conditions))
         return _plotted(drawn and drawn[1], "metric over length")
 
-    @checked(against=Cost)
+    @checked
     def plot_ends(
         self,
-        where: Sequence[str] = (),
+        where: Texts = (),
         *,
         against: Cost = "parameters",
         **conditions: Any,

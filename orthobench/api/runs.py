@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from orthobench.arrays.in_memory import Data
 from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
-from orthobench.options.arguments import Preset
+from orthobench.options.arguments import Database, Give, Model, Name, Preset, Seed
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import OPTIONS, RunOptions, names_of
 from orthobench.plugins import Catalog
 from orthobench.session.single_run import train_one
-from orthobench.spec.resolve import resolve
+from orthobench.spec.resolve import default_preset, resolve
 from orthobench.store import Run
-from orthobench.system.location import Place
 
+Task = Annotated[Name | Data, Give("the name of a task, such as 'adding', or data, 'array:data.npz' or Data(...)")]
 SWEEP_ARGUMENTS = {"models", "seeds", "grid", "match_parameters", "trials", "dry_run"}
 """The arguments of `sweep` and `tune` that a single run does not have; none of them is the name of a setting."""
 
 
-@checked()
+@checked
 def run(
-    task: str | Data,
-    model: str | type,
+    task: Task,
+    model: Model,
     *,
-    preset: Preset = "paper",
-    seed: int = 0,
-    db: Place | None = None,
+    preset: Preset | None = None,
+    seed: Seed = 0,
+    db: Database | None = None,
     force: bool = False,
     extend: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -46,7 +46,8 @@ def run(
         task: the name of a task, such as "adding"; or own data, as "array:data.npz" or `Data`.
         model: the name of a model, such as "scornn"; or a layer of another program, by a name such as
             "torch.nn:GRU", or its class.
-        preset: "paper" for the settings of the paper, "quick" for a run of a minute or two.
+        preset: "paper" for the settings of the paper, "quick" for a run of a minute or two. The default is "quick" for
+            a model or task that is not built in, and else "paper".
         db: a database file or an SQLAlchemy URL; a missing file is created. The default is results.db, or runs.db if
             results.db is protected.
         force: delete the results of the run and train it again.
@@ -68,7 +69,9 @@ def run(
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
     with use_data_folder(options.data_folder):
-        config = resolve(catalog, catalog.named_task(task), catalog.named(model), settings, preset, seed)
+        task, model = catalog.named_task(task, settings), catalog.named(model)
+        preset = preset or default_preset(catalog, task, [model])
+        config = resolve(catalog, task, model, settings, preset, seed)
         return train_one(config, db, options, display or default_display(), force, extend)
 
 

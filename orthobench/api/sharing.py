@@ -4,39 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.verification import Verification
-from orthobench.api.results import A_RUN
+from orthobench.api.results import OneRun
 from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
 from orthobench.hub.place import Hub, is_hub
 from orthobench.hub.publish import Published, opened_runs
 from orthobench.hub.publish import publish_runs as add_runs
-from orthobench.options.arguments import BackendName, DeviceName
+from orthobench.options.arguments import (
+    BackendName,
+    Database,
+    Databases,
+    Device,
+    DeviceName,
+    File,
+    Files,
+    Give,
+    Model,
+    NamedPlace,
+    Texts,
+)
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.session.verify import train_again
-from orthobench.settings.assignments import read_conditions
+from orthobench.settings.filters import read_conditions
 from orthobench.store import Run, open_store
-from orthobench.store.damage import refuse
+from orthobench.store.damage import refuse_faults
 from orthobench.store.merge import Merged, opened_unchanged
 from orthobench.store.merge import merge as merge_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.system.location import Location, Place
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
 from orthobench.training.settled import status_in
 from orthobench.weights.copy import copy_weights
 
+HubPlace = Annotated[NamedPlace, Give("ORG/NAME, hf://ORG/NAME, or the path of a folder such as ./runs")]
 
-@checked()
-def publish_runs(hub: Place, db: Place | None = None, *, where: Sequence[str] = (), **conditions: Any) -> Published:
+
+@checked
+def publish_runs(hub: HubPlace, db: Database | None = None, *, where: Texts = (), **conditions: Any) -> Published:
     """Add the runs with a result to a data set repository of Hugging Face, or to a folder with the same files.
 
     Runs that it has already are left as they are, whoever published them.
@@ -58,8 +71,8 @@ def publish_runs(hub: Place, db: Place | None = None, *, where: Sequence[str] = 
         return add_runs(store, runs, place)
 
 
-@checked()
-def merge(databases: Sequence[Place], db: Place | None = None) -> list[Merged]:
+@checked
+def merge(databases: Databases, db: Database | None = None) -> list[Merged]:
     """Add the runs of other databases, or published runs, to a database; the others do not change.
 
     If both databases have a run, the more advanced copy is kept. The files of weights next to the other databases are
@@ -92,8 +105,9 @@ def merge_each(sources: Sequence[Location], db: Location) -> Iterator[tuple[Loca
     with ExitStack() as opened:
         # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
         stores = [opened.enter_context(opened_runs(location)) for location in sources]
-        for source in stores:
-            refuse(source.engine)
+        for location, source in zip(sources, stores, strict=True):
+            if not is_hub(location):  # published runs are checked file by file
+                refuse_faults(source.engine)
         store = opened.enter_context(open_store(db, create=True))
         for location, source in zip(sources, stores, strict=True):
             merged = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
@@ -103,17 +117,17 @@ def merge_each(sources: Sequence[Location], db: Location) -> Iterator[tuple[Loca
             yield location, merged
 
 
-@checked(run=A_RUN)
+@checked
 def verify(
-    run: Run | str,
-    db: Place | None = None,
+    run: OneRun,
+    db: Database | None = None,
     *,
     files: Mapping[str, Any] | None = None,
-    device: DeviceName | None = None,
+    device: Device | None = None,
     backend: BackendName = "auto",
-    plugins: Sequence[Path] = (),
-    model: str | type | None = None,
-    data_folder: Path | None = None,
+    plugins: Files = (),
+    model: Model | None = None,
+    data_folder: File | None = None,
     display: Display | None = None,
 ) -> Verification:
     """Train a stored run again on this machine, and compare its numbers with the stored ones. Nothing is stored.

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.options.arguments import PORT
+from orthobench.options.arguments import PORT, Database, Databases, FileName, Port, Texts
 from orthobench.options.checked import checked
+from orthobench.reporting.account.names import NO_LABELS
+from orthobench.reporting.account.part_cache import PartCache
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import build_page, empty_page
-from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.names import NO_LABELS
-from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 from orthobench.reporting.web.serve import Page, PageServer
-from orthobench.settings.assignments import read_conditions
+from orthobench.settings.filters import read_conditions
 from orthobench.spec.index import index
 from orthobench.store import Status
 from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
-from orthobench.system.location import Location, Place
+from orthobench.system.location import Location
 from orthobench.training.announcements import running_sweeps
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.settled import status_in
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from orthobench.store import Store
 
 
-@checked()
-def publish(
-    folder: str | Path, databases: Sequence[Place], *, where: Sequence[str] = (), **conditions: Any
-) -> list[Path]:
+@checked
+def publish(folder: FileName, databases: Databases, *, where: Texts = (), **conditions: Any) -> list[Path]:
     """Write or renew a static site with a page for each database, and return its files, the index first.
 
     Args:
@@ -65,15 +63,15 @@ def publish(
     return write_site(Path(folder), pages)
 
 
-@checked()
+@checked
 @contextmanager
 def serve(
-    db: Place | None = None,
+    db: Database | None = None,
     *,
-    port: int = PORT,
+    port: Port = PORT,
     labels: Mapping[str, str] = NO_LABELS,
     all_versions: bool = False,
-    where: Sequence[str] = (),
+    where: Texts = (),
     **conditions: Any,
 ) -> Iterator[PageServer]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
@@ -98,7 +96,7 @@ def serve(
     root = checkpoint_root(db)
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
-    kept = Kept()
+    cache = PartCache()
     with ExitStack() as stack:
 
         def newest() -> Any:
@@ -116,7 +114,7 @@ def serve(
             if not opened:
                 return empty_page(sweeps)
             current = replace(scope, status_of=status_in(opened[0], db))
-            return build_page(opened[0], current, keys, sweeps=sweeps, kept=kept)[0]
+            return build_page(opened[0], current, keys, sweeps=sweeps, cache=cache)[0]
 
         with PageServer(Page(page, newest), port) as server:
             server.page.current()

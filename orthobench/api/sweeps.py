@@ -5,17 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from orthobench.api.runs import merge
+from pydantic import BeforeValidator
+
+from orthobench.analysis.inference import seeds_of_ranking
+from orthobench.analysis.summary import summary
+from orthobench.analysis.variants import group, variants
+from orthobench.api.runs import Task, merge
 from orthobench.arrays.in_memory import Data
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.options.arguments import Preset
+from orthobench.options.arguments import (
+    AtLeastZero,
+    Count,
+    Database,
+    File,
+    Give,
+    Models,
+    Parameters,
+    Preset,
+    Seeds,
+    entries,
+)
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
+from orthobench.options.seeds import TRIALS
+from orthobench.options.seeds import more_seeds as seeds_after
 from orthobench.planning.file import SweepFile, read_file
 from orthobench.planning.grid import GridAxis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
@@ -26,31 +43,35 @@ from orthobench.plugins import Catalog
 from orthobench.session.session import SweepResult, open_session
 from orthobench.session.tuner import check_optuna, train_trials
 from orthobench.settings import text
+from orthobench.spec.resolve import default_preset
+from orthobench.store import Run, open_store
 from orthobench.system.location import Place
 
 _logger = logging.getLogger(__name__)
 
-Models = str | type | Sequence[str | type]
-AxisValues = str | Sequence[Any]
-Grid = Mapping[str, AxisValues] | Mapping[str | tuple[str, ...], AxisValues]
+AxisValues = Annotated[str | Sequence[Any], BeforeValidator(entries)]
+Grid = Annotated[
+    Mapping[str, AxisValues] | Mapping[str | tuple[str, ...], AxisValues],
+    Give("a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
+]
 """Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
 
 A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`.
 """
 
 
-@checked()
+@checked
 def sweep(
-    task: str | Data,
+    task: Task,
     models: Models,
     *,
-    seeds: int | Sequence[int] = 1,
+    seeds: Seeds = 1,
     grid: Grid | None = None,
     settings: Mapping[str, Any] | None = None,
-    match_parameters: int | str | None = None,
-    preset: Preset = "paper",
-    db: Place | None = None,
-    jobs: int | None = None,
+    match_parameters: Parameters | None = None,
+    preset: Preset | None = None,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -85,13 +106,13 @@ def sweep(
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, given)
 
 
-@checked()
+@checked
 def sweep_file(
-    path: Path,
+    path: File,
     *,
-    seeds: int | Sequence[int] | None = None,
-    db: Place | None = None,
-    jobs: int | None = None,
+    seeds: Seeds | None = None,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -107,6 +128,7 @@ def sweep_file(
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options, file = with_jobs(options, jobs), read_file(path, SweepFile)
+    options = replace(options, plugins=(*options.plugins, *file.plugin_files(path)))
     grid_runs = _grid_runs(
         options,
         file.task,
@@ -120,19 +142,19 @@ def sweep_file(
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, file.overrides())
 
 
-@checked()
+@checked
 def tune(
-    task: str | Data,
+    task: Task,
     models: Models,
     grid: Grid,
     *,
-    trials: int = 50,
+    trials: Count = TRIALS,
     prune: bool = True,
     settings: Mapping[str, Any] | None = None,
-    match_parameters: int | str | None = None,
-    preset: Preset = "paper",
-    db: Place | None = None,
-    jobs: int | None = None,
+    match_parameters: Parameters | None = None,
+    preset: Preset | None = None,
+    db: Database | None = None,
+    jobs: AtLeastZero | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
@@ -162,10 +184,11 @@ def tune(
     catalog = Catalog(options.plugins)
     searched = list(dict.fromkeys(map(catalog.named, _listed(models))))
     space = Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()])
-    match_parameters = _target(catalog, match_parameters)
+    matched = _target(catalog, match_parameters)
     fixed = texts(merge(settings, overrides))
-    target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
-    name = catalog.named_task(task)
+    target = None if matched is None else target_count(matched, searched) or matched
+    name = catalog.named_task(task, fixed)
+    preset = preset or default_preset(catalog, name, searched)
     tunings = [Tuning(Search(catalog, name, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
@@ -177,6 +200,19 @@ def tune(
             session.display.on_search(tuning, result.trials, plan)
             results.append(result)
         return results
+
+
+def more_seeds(runs: Sequence[Run]) -> str:
+    """Return what to give for more seeds than those of these runs, so that their ranking can be decided."""
+    conditions = group(variants(runs), lambda variant: variant.run.condition)
+    needed = seeds_of_ranking(max(map(len, conditions), default=1))
+    return seeds_after(sorted({run.seed for run in runs}), needed)
+
+
+def summarize(runs: Sequence[Run], db: Place) -> list[dict[str, Any]]:
+    """Return the results of stored runs over their seeds, as rows by heading; see `analysis.summary`."""
+    with open_store(db) as store:
+        return summary(store, runs)
 
 
 def train(
@@ -227,8 +263,8 @@ def _grid_runs(
     overrides: Mapping[str, Any],
     axes: Sequence[GridAxis],
     seeds: Sequence[int],
-    preset: Preset,
-    parameters: int | str | None,
+    preset: Preset | None,
+    parameters: int | str | type | None,
 ) -> MatchedRuns:
     """Return the runs of a grid; if `parameters` is given, their hidden sizes give equal parameter counts.
 
@@ -236,9 +272,9 @@ def _grid_runs(
         UsageError: a name or value is invalid, or a model cannot have that many parameters.
     """
     catalog = Catalog(options.plugins)
-    runs = resolve_grid(
-        catalog, catalog.named_task(task), list(map(catalog.named, models)), overrides, axes, seeds, preset
-    )
+    task, names = catalog.named_task(task, overrides), list(map(catalog.named, models))
+    preset = preset or default_preset(catalog, task, names)  # one for all models, because it changes the task, too
+    runs = resolve_grid(catalog, task, names, overrides, axes, seeds, preset)
     if note := optimizers(runs):
         _logger.warning(note)
     if parameters is None:

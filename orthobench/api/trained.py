@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from orthobench.api.results import A_RUN, Results, one_run
+from pydantic import AfterValidator
+
+from orthobench.api.results import A_RUN, Results
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
-from orthobench.options.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
+from orthobench.options.arguments import (
+    BackendName,
+    Count,
+    Database,
+    Device,
+    DeviceName,
+    ExportFormat,
+    File,
+    FileName,
+    Files,
+    Give,
+    Model,
+    NamedPlace,
+    Seed,
+    WhichWeights,
+)
 from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.plugins import Catalog
@@ -26,26 +42,24 @@ from orthobench.trained.load import TrainedModel, is_file, load_file, load_run
 from orthobench.training.device import pick_device
 
 
-def _run(value: Any) -> Run | str | Path:
-    if isinstance(value, PathLike):
-        return path(value)
-    return from_home(value) if isinstance(value, str) and value.startswith("~") else one_run(value)
+def _file(run: Run | str | Path) -> Run | str | Path:
+    return run if isinstance(run, Run) else type(run)(from_home(str(run)))
 
 
-A_TRAINED_RUN = (_run, f"{A_RUN[1]}, or a file of weights")
+TrainedRun = Annotated[Run | str | Path, AfterValidator(_file), Give(f"{A_RUN}, or a file of weights")]
 
 
-@checked(run=A_TRAINED_RUN)
+@checked
 @isolated()
 def load_model(
-    run: Run | str | Path,
-    db: Place | None = None,
+    run: TrainedRun,
+    db: Database | None = None,
     *,
     weights: WhichWeights | None = None,
-    weights_at: Place | None = None,
-    device: DeviceName = "cpu",
-    plugins: Sequence[Path] = (),
-    model: str | type | None = None,
+    weights_at: NamedPlace | None = None,
+    device: Device = "cpu",
+    plugins: Files = (),
+    model: Model | None = None,
 ) -> TrainedModel:
     """Load the model of a run with its kept weights, and the task of the run, whose splits preprocess the data.
 
@@ -69,21 +83,21 @@ def load_model(
         return trained
 
 
-@checked(run=A_TRAINED_RUN)
+@checked
 @isolated()
 def evaluate(
-    run: Run | str | Path,
+    run: TrainedRun,
     settings: Mapping[str, Any] | None = None,
     *,
-    seed: int | None = None,
-    db: Place | None = None,
+    seed: Seed | None = None,
+    db: Database | None = None,
     weights: WhichWeights | None = None,
-    weights_at: Place | None = None,
-    device: DeviceName = "cpu",
+    weights_at: NamedPlace | None = None,
+    device: Device = "cpu",
     backend: BackendName = "auto",
-    plugins: Sequence[Path] = (),
-    model: str | type | None = None,
-    data_folder: Path | None = None,
+    plugins: Files = (),
+    model: Model | None = None,
+    data_folder: File | None = None,
 ) -> EvaluationResult:
     """Test the kept weights of a run again, if desired at other lengths or on other data of its task.
 
@@ -110,21 +124,21 @@ def evaluate(
         return measure(trained, settings, seed, backend, stored)
 
 
-@checked(run=A_TRAINED_RUN, form=ExportFormat)
+@checked
 @isolated()
 def export(
-    run: Run | str | Path,
-    file: str | Path,
+    run: TrainedRun,
+    file: FileName,
     form: ExportFormat,
     *,
-    steps: int | None = None,
-    batch: int | None = None,
-    db: Place | None = None,
+    steps: Count | None = None,
+    batch: Count | None = None,
+    db: Database | None = None,
     weights: WhichWeights | None = None,
-    weights_at: Place | None = None,
-    plugins: Sequence[Path] = (),
-    model: str | type | None = None,
-    data_folder: Path | None = None,
+    weights_at: NamedPlace | None = None,
+    plugins: Files = (),
+    model: Model | None = None,
+    data_folder: File | None = None,
 ) -> Exported:
     """Write the model of a run to a file for other programs.
 

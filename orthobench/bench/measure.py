@@ -45,6 +45,15 @@ class SystemClock:
         return busy - time.process_time()
 
 
+class CpuClock(SystemClock):
+    """The CPU time of this process, to which other processes add nothing."""
+
+    now = staticmethod(time.process_time)
+
+    def foreign(self) -> float:
+        return 0.0
+
+
 @dataclass(frozen=True)
 class Sample:
     """Seconds a step took, and the share of the machine, 0 to 1, that other processes used meanwhile."""

@@ -13,7 +13,7 @@ from torch import Generator
 
 from orthobench.bench.constraints import CONSTRAINTS, Parametrisation, free
 from orthobench.bench.implementations import EAGER, SEED, ScoRNNNetwork, TrainingStep, implementations
-from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import SHORTEST, Clock, CpuClock, Sample, SystemClock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
@@ -60,6 +60,7 @@ class Setup:
             "rounds": self.rounds,
             "quick": self.quick,
             "threads": torch.get_num_threads(),
+            "clock": "cpu" if isinstance(self.clock, CpuClock) else "wall",
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         }

@@ -1,4 +1,8 @@
-"""The command line: one thin module per command, which imports what it needs only when the command runs."""
+"""The command line: a module per command, which parses, calls `orthobench.api`, and prints what comes back.
+
+A command imports nothing but `api`, `display`, `errors`, `options` and `system`, at its top. `api` and `display` load
+their own modules on first use, so help, completion and error messages do not wait for SQLAlchemy, numpy or torch.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +25,34 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from orthobench import api
+from orthobench.cli import completion
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, traceback_text, without_passwords
-from orthobench.options.arguments import DeviceName
-from orthobench.options.arguments import read as read_argument
-from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
-from orthobench.system.location import from_home
+from orthobench.options.arguments import refuse_one_gpu
+from orthobench.options.run_options import CLUSTERS, HOW, JOBS_VARIABLE, WHAT, WHERE
+from orthobench.system.files import storage_error
+from orthobench.system.location import DATABASE_VARIABLE, from_home, variable
 from orthobench.system.output import harmless_output, open_closed_streams
 from orthobench.system.own_code import described
 from orthobench.system.signals import stop_while_torch_is_loaded
 
 GROUPS = {
-    "Train": ("run", "sweep", "tune", "reproduce", "study"),
-    "Results": ("ls", "show", "compare", "report", "publish", "serve", "merge", "verify", "cite", "check", "delete"),
+    "Train": ("run", "sweep", "tune", "compare-tuned", "place", "reproduce", "study"),
+    "Results": (
+        "ls",
+        "show",
+        "compare",
+        "compare-databases",
+        "report",
+        "publish",
+        "serve",
+        "merge",
+        "verify",
+        "cite",
+        "check",
+        "delete",
+    ),
     "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
@@ -47,6 +66,8 @@ FIRST_STEPS = """First steps:
 
 LISTS = ("--columns", "--grid", "--model", "--models", "-m", "--task", "-t", "--where")
 """The options whose values are separated by commas."""
+SWEPT = {"--seeds": "3", "--grid": "KEY=V1,V2"}
+"""Options of `sweep` that somebody may give to `run`, with a value each."""
 NUMBERS = ("--grid", "--where")
 """Those of them whose values are mostly numbers."""
 SPELLED = "orthobench.spelled"
@@ -125,14 +146,14 @@ def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
         ):
             shown = name if name.startswith("-") else parameter.metavar or parameter.name.upper()
             raise UsageError(f"{shown} is empty, as from a shell variable that is not set: give a path")
-        if parameter.name == "device" and str(value).startswith("cuda:"):
-            read_argument("device", value, DeviceName)  # which says how to choose a GPU
+        if parameter.name == "device":
+            refuse_one_gpu(value)
 
 
 @cache
 def load(name: str) -> Any:
     """Import the module of a command, and return the command."""
-    module = import_module(f"orthobench.cli.{name}")
+    module = import_module(f"orthobench.cli.{name.replace('-', '_')}")
     if (group := getattr(module, "app", None)) is None:
         group = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         group.command(name, cls=Command)(module.command)
@@ -170,8 +191,8 @@ class Commands(CommandGroup):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands))
         for title, names in GROUPS.items():
+            width = formatter.width - 6 - max(map(len, names))
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
 
@@ -197,9 +218,7 @@ app = typer.Typer(
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        from orthobench.version import __version__
-
-        typer.echo(__version__)
+        typer.echo(api.__version__)
         raise typer.Exit
 
 
@@ -216,16 +235,22 @@ def _options(
         typer.echo(context.get_help())
 
 
-class Spelled(logging.Formatter):
-    """Writes a warning with the flags of the command line."""
+class Warnings(logging.Handler):
+    """Prints warnings with the flags of the command line, above a live display, which replaces stderr."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        return spelled(super().format(record))
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(spelled(self.format(record)), file=sys.stderr)
+        except OSError:  # a warning does not end a run
+            self.handleError(record)
 
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
     open_closed_streams()
+    for name in (DATABASE_VARIABLE, JOBS_VARIABLE):
+        if name in os.environ:  # typer takes them as they are
+            os.environ[name] = variable(name)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
             stream.reconfigure(errors=SPELLED)
@@ -234,16 +259,12 @@ def main() -> None:
 
 
 def _run_command() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(Spelled())
-    logging.basicConfig(handlers=[handler])
+    logging.basicConfig(format="%(message)s", handlers=[Warnings()])
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     logging.getLogger("orthobench").setLevel(logging.DEBUG if verbose else logging.INFO)
     stop_while_torch_is_loaded()
     if "_ORTHOBENCH_COMPLETE" in os.environ:
-        from orthobench.cli.completion import join_colons
-
-        join_colons()
+        completion.join_colons()
     try:
         code = app(prog_name="orthobench", standalone_mode=False)
     except OrthobenchError as error:
@@ -265,8 +286,6 @@ def _run_command() -> None:
             name = max(Path(str(error.filename)).parts, key=len)
             _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            from orthobench.system.files import storage_error
-
             _fail(str(storage_error("the output", error)), verbose)
         _print_traceback(verbose)
         hint = "" if verbose else " (orthobench -v shows the calls)"
@@ -313,10 +332,10 @@ def _hint(context: Any, message: str) -> str:
                 return f"a setting is written -s {second}"
             if _takes(context, "--where"):
                 return f"a condition is written --where {second}"
-    suffix = Path(extra[0]).suffix if len(extra) == 1 and ":" not in extra[0] else ""
+    suffix = Path(extra[0]).suffix
     if suffix in (".db", ".sqlite") and _takes(context, "--db"):
         return f"a database is written --db {extra[0]}"
-    if suffix and not suffix[1:].isdecimal() and _takes(context, "--out"):
+    if suffix and _takes(context, "--out"):
         return f"the file is written --out {extra[0]}"
     for place, option in enumerate(sys.argv):
         rest = list(takewhile(lambda word: word in extra, sys.argv[place + 2 :]))
@@ -325,7 +344,9 @@ def _hint(context: Any, message: str) -> str:
             return f"a list has no spaces: write {','.join([sys.argv[place + 1], *rest])}"
     if _takes(context, "--models"):
         return "models are written --models A,B"
-    return f"the file is written --out {extra[0]}" if len(extra) == 1 and _takes(context, "--out") else ""
+    if context.command.name == "run":
+        return "`orthobench sweep TASK --models A,B` trains several models"
+    return ""
 
 
 def _hint_of_option(option: str, context: Any) -> str:
@@ -333,15 +354,12 @@ def _hint_of_option(option: str, context: Any) -> str:
     name = option.lstrip("-").replace("-", "_")
     if option in ("--model", "--models") and any(each.name == "model" for each in context.command.params):
         return "the model follows the task, as in adding scornn"
+    if context.command.name == "run" and option in SWEPT:
+        return f"`orthobench sweep TASK --models MODEL {option} {SWEPT[option]}` trains several runs"
     if not _takes(context, "--set"):
         return ""
-    from orthobench.settings import NOTATIONS, SHORT_NAMES
-    from orthobench.spec.index import index
-
-    groups = [index()["training"], *(plugin.get("settings", []) for plugin in index()["plugins"].values())]
-    known = {setting["name"] for group in groups for setting in group}
-    meant = (NOTATIONS | SHORT_NAMES).get(name, name)
-    return f"a setting is written -s {meant}=VALUE" if meant in known else ""
+    meant = api.descriptions.setting_of(name)
+    return f"a setting is written -s {meant}=VALUE" if meant else ""
 
 
 def _takes(context: Any, flag: str) -> bool:

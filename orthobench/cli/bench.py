@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
+from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, Quiet, WrittenDatabase
+from orthobench.cli.records import console, print_json, print_table
+from orthobench.errors import UsageError
 
 SLOW = 2.0
 """Models that take more than this multiple of scoRNN's time are listed with the reason."""
@@ -46,173 +50,100 @@ def command(
 
     Every back end is timed next to the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
     A CPU's row "FMA peak" is the rate of fused multiply-adds on registers, which no kernel exceeds.
-    Slow implementations have fewer rounds. The command takes minutes and stores its results in the database.
+    With one thread on a CPU, the times are CPU time. Slow implementations have fewer rounds. The command takes minutes
+    and stores its results in the database.
     """
-    import torch
-
-    from orthobench.bench import shapes, suite
-    from orthobench.bench.breakdown import measure_breakdown
-    from orthobench.bench.models import measure_models
-    from orthobench.bench.tasks import measure_tasks
-    from orthobench.cli import records
-    from orthobench.errors import UsageError
-    from orthobench.plugins import Catalog
-    from orthobench.store import open_store
-    from orthobench.store.open import check_writable
-    from orthobench.system import environment
-    from orthobench.training.device import pick_device
-
-    for option, is_given in (("--models", models), ("--tasks", tasks)):
-        if is_given and (constraints or shape or (models and tasks)):
-            raise UsageError(f"{option} has its own shapes: leave the other benchmarks and --shape out")
-    if breakdown and (constraints or models or tasks):
-        raise UsageError("--breakdown, --constraints, --models and --tasks are different benchmarks: give one of them")
-    selected = shapes.select(shape or ())
-    check_writable(db)
-    torch_device = pick_device(device)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    tell = (lambda message: None) if quiet else partial(typer.echo, err=True)
-    setup = suite.Setup(torch_device, rounds, quick, tell=tell)
-    with open_store(db, create=True) as store:
-        if constraints:
-            name = "constraints"
-            results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, setup)
-        elif models:
-            name = "models"
-            results = measure_models(Catalog().usable("model"), setup)
-        elif tasks:
-            name = "tasks"
-            results = measure_tasks(Catalog(), setup)
-        elif breakdown:
-            name = "breakdown"
-            results = measure_breakdown(selected, setup)
-        else:
-            name = "recurrence"
-            results = suite.measure_recurrences(selected, setup)
-        facts = environment.describe(torch_device)
-        benchmark = store.add_benchmark(name, results, facts)
-    if json:
-        header = {
-            "benchmark": benchmark.id,
-            "name": name,
-            "created_at": benchmark.created_at.isoformat(timespec="seconds"),
-        }
-        records.print_json({**header, "environment": facts, **results})
-        return
-    console = records.console()
-    tables = {
-        "breakdown": breakdown_table,
-        "constraints": constraints_table,
-        "models": models_table,
-        "tasks": tasks_table,
+    chosen: dict[api.benchmarks.BenchmarkName, bool] = {
+        "breakdown": breakdown,
+        "constraints": constraints,
+        "models": models,
+        "tasks": tasks,
     }
-    console.print(tables.get(name, recurrence_table)(results))
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    if len(names) > 1:
+        flags = " and ".join(f"--{name}" for name in names)
+        raise UsageError(f"{flags} are different benchmarks: give one of them")
+    if shape and (models or tasks):
+        raise UsageError(f"--{names[0]} has its own shapes: leave --shape out")
+    results = api.benchmarks.measure(
+        names[0] if names else "recurrence",
+        db,
+        only=shape or (),
+        rounds=rounds,
+        threads=threads,
+        device=device,
+        quick=quick,
+        tell=(lambda line: None) if quiet else partial(typer.echo, err=True),
+    )
+    if json:
+        print_json(results)
+        return
+    _print(results)
     for line in notes(results):
-        console.print(line, soft_wrap=True)
+        console().print(line, soft_wrap=True)
 
 
-def recurrence_table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
+COLUMNS: dict[str, dict[str, Callable[[Any, Any], str]]] = {
+    "recurrence": {
+        "implementation": lambda shape, row: row["implementation"],
+        "s/step": lambda shape, row: f"{row['seconds']:.3g}",
+        "GFLOP/s": lambda shape, row: f"{row['gflops']:.3g}",
+        "of sgemm": lambda shape, row: f"{row['of_sgemm']:.0%}",
+        "of peak": lambda shape, row: "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
+        "x eager": lambda shape, row: "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+        "n": lambda shape, row: str(row["n"]),
+        "spread": lambda shape, row: f"{row['spread']:.0%}",
+    },
+    "breakdown": {
+        "part": lambda shape, row: row["part"],
+        "ms": lambda shape, row: f"{1000 * row['seconds']:.3g}",
+        "of the step": lambda shape, row: f"{row['share']:.1%}",
+        "GFLOP/s": lambda shape, row: "-" if row["gflops"] is None else f"{row['gflops']:.3g}",
+        "of peak": lambda shape, row: "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
+    },
+    "constraints": {
+        "constraint": lambda shape, row: row["constraint"],
+        "n x n": lambda shape, row: str(shape["hidden"]),
+        "ms": lambda shape, row: f"{1000 * row['seconds']:.3g}",
+        "of the step": lambda shape, row: f"{row['share']:.1%}",
+        "n": lambda shape, row: str(row["n"]),
+        "spread": lambda shape, row: f"{row['spread']:.0%}",
+    },
+    "models": {
+        "model": lambda shape, row: row["model"],
+        "n": lambda shape, row: str(row["hidden_size"]),
+        "s/step": lambda shape, row: f"{row['seconds']:.3g}",
+        "x scornn": lambda shape, row: f"{row['ratio']:.2f}",
+        "min/epoch": lambda shape, row: f"{row['minutes']:.2f}",
+        "published": lambda shape, row: "" if row["printed"] is None else str(row["printed"]),
+        "why": lambda shape, row: row["cost"] if row["ratio"] > SLOW else "",
+    },
+    "tasks": {
+        "task": lambda shape, row: row["task"],
+        "steps x batch x inputs": lambda shape, row: " x ".join(map(str, row["shape"])),
+        "ms/batch": lambda shape, row: f"{1000 * row['seconds']:.3g}",
+        "ms/step": lambda shape, row: f"{1000 * row['step_seconds']:.3g}",
+        "share": lambda shape, row: f"{row['share']:.2%}",
+        "n": lambda shape, row: str(row["n"]),
+        "spread": lambda shape, row: f"{row['spread']:.0%}",
+    },
+}
+"""The columns of each benchmark's table, with the cell of a row of a shape."""
+TEXTS = ("shape", "implementation", "part", "constraint", "model", "why", "task")
+"""The columns that are aligned to the left."""
 
-    table = Table("shape", "implementation", box=None)
-    for heading in ("s/step", "GFLOP/s", "of sgemm", "of peak", "x eager", "n", "spread"):
-        table.add_column(heading, justify="right")
+
+def _print(results: dict[str, Any]) -> None:
+    """Print the rows of all shapes as one table; each shape is named once."""
+    columns = COLUMNS[results["name"]]
+    headings = [*columns] if results["name"] == "tasks" else ["shape", *columns]
+    rows = []
     for group in results["shapes"]:
         for number, row in enumerate(group["rows"]):
-            table.add_row(
-                "" if number else group["shape"]["name"],
-                row["implementation"],
-                f"{row['seconds']:.3g}",
-                f"{row['gflops']:.3g}",
-                f"{row['of_sgemm']:.0%}",
-                "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
-                "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
-                str(row["n"]),
-                f"{row['spread']:.0%}",
-            )
-    return table
-
-
-def breakdown_table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table("shape", "part", box=None)
-    for heading in ("ms", "of the step", "GFLOP/s", "of peak"):
-        table.add_column(heading, justify="right")
-    for group in results["shapes"]:
-        for number, row in enumerate(group["rows"]):
-            table.add_row(
-                "" if number else group["shape"]["name"],
-                row["part"],
-                f"{1000 * row['seconds']:.3g}",
-                f"{row['share']:.1%}",
-                "-" if row["gflops"] is None else f"{row['gflops']:.3g}",
-                "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
-            )
-    return table
-
-
-def constraints_table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table("shape", "constraint", box=None)
-    for heading in ("n x n", "ms", "of the step", "n", "spread"):
-        table.add_column(heading, justify="right")
-    for group in results["shapes"]:
-        for number, row in enumerate(group["rows"]):
-            table.add_row(
-                "" if number else group["shape"]["name"],
-                row["constraint"],
-                str(group["shape"]["hidden"]),
-                f"{1000 * row['seconds']:.3g}",
-                f"{row['share']:.1%}",
-                str(row["n"]),
-                f"{row['spread']:.0%}",
-            )
-    return table
-
-
-def models_table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table("shape", "model", box=None)
-    for heading in ("n", "s/step", "x scornn", "min/epoch", "published"):
-        table.add_column(heading, justify="right")
-    table.add_column("why")
-    for group in results["shapes"]:
-        for number, row in enumerate(group["rows"]):
-            table.add_row(
-                "" if number else group["shape"]["name"],
-                row["model"],
-                str(row["hidden_size"]),
-                f"{row['seconds']:.3g}",
-                f"{row['ratio']:.2f}",
-                f"{row['minutes']:.2f}",
-                "" if row["printed"] is None else str(row["printed"]),
-                row["cost"] if row["ratio"] > SLOW else "",
-            )
-    return table
-
-
-def tasks_table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table("task", box=None)
-    for heading in ("steps x batch x inputs", "ms/batch", "ms/step", "share", "n", "spread"):
-        table.add_column(heading, justify="right")
-    for group in results["shapes"]:
-        for row in group["rows"]:
-            table.add_row(
-                row["task"],
-                " x ".join(map(str, row["shape"])),
-                f"{1000 * row['seconds']:.3g}",
-                f"{1000 * row['step_seconds']:.3g}",
-                f"{row['share']:.2%}",
-                str(row["n"]),
-                f"{row['spread']:.0%}",
-            )
-    return table
+            cells = {name: cell(group["shape"], row) for name, cell in columns.items()}
+            cells["shape"] = "" if number else group["shape"]["name"]
+            rows.append([cells[heading] for heading in headings])
+    print_table(headings, rows, right=[heading for heading in headings if heading not in TEXTS])
 
 
 def notes(results: dict[str, Any]) -> list[str]:
@@ -228,6 +159,8 @@ def notes(results: dict[str, Any]) -> list[str]:
             lines.append(f"{name}: peak memory of a step above model and data: {', '.join(memory)}")
     if results["quick"]:
         return [*lines, "toy sizes (--quick): the times are not meaningful"]
+    if results["clock"] == "cpu":
+        return [*lines, f"{results['device']}, one thread: CPU time, to which other programs add nothing"]
     rows = [[group["step"]] if "step" in group else group["rows"] for group in results["shapes"]]
     foreign = [sample["foreign"] for row in chain.from_iterable(rows) for sample in row["samples"]]
     share, worst = sum(foreign) / len(foreign), max(foreign)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orthobench import api
+from orthobench.cli import outcomes, records
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import Json, Quiet, spelled, with_options
+from orthobench.cli.sessions import displayed
+from orthobench.errors import UpdateRefusedError, UsageError, counted
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.run_options import RunOptions
-from orthobench.planning import MAX_SEEDS
+from orthobench.options.seeds import MAX_SEEDS
+from orthobench.system.files import check_folder, write_text
+from orthobench.system.kinds import refuse_other_kinds
 
-COLUMNS = {"name", "task", "model", "preset"}
-"""The names by which conditions can select the runs of a baseline, in addition to their settings."""
 NOTE = (
-    "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %; "
-    "power: the probability that unchanged code passes. In parentheses: shown, not counted."
+    "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %. "
+    "In parentheses: shown, not counted."
 )
 """The note below the Markdown table."""
 
@@ -49,9 +53,6 @@ def command(
         typer.Option("--db", help="Keep runs in this database and reuse its runs; default: a temporary one."),
     ] = None,
     db_only: Annotated[bool, typer.Option("--db-only", help="Train nothing; use the runs of the database.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what the planned seeds can detect, and train nothing.")
-    ] = False,
     update: Annotated[bool, typer.Option("--update", help="Write the measured values into the baseline.")] = False,
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why the baseline changes; the baseline keeps it (with --update).")
@@ -78,60 +79,25 @@ def command(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train the baseline's runs and compare the results with it.
+    """Train the baseline's runs and compare them with it.
 
     Conditions select runs of the baseline by name, task, model, preset or a setting, as for `orthobench ls`.
 
     Exit code 0: as good or better; 1: worse; 2: wrong usage; 3: could not be measured or decided.
     """
-    from orthobench import api
-    from orthobench.analysis.selection import possible_values
-    from orthobench.cli import outcomes, records
-    from orthobench.cli.session_display import TerminalDisplay, resumable
-    from orthobench.errors import UsageError, counted
-    from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
-    from orthobench.gate.check import resolve_runs, with_seeds
-    from orthobench.gate.plan import planned_metrics, unplanned_lines
-    from orthobench.gate.update import UpdateRefusedError
-    from orthobench.gate.verdict import findings_record, findings_summary
-    from orthobench.plugins import Catalog
-    from orthobench.settings.assignments import narrow
-    from orthobench.system.kinds import refuse_other_kinds
-
-    selected = filters.conditions()
     if update and not (reason and reason.strip()):
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
-    for file in (junit, markdown, measured_file(baseline) if update else None):
-        if file is not None:
-            check_folder(file)
     for file, kind in ((junit, "XML"), (markdown, "Markdown")):
         if file is not None:
+            check_folder(file)
             refuse_other_kinds(file, kind)
-    runs = read_baseline(baseline).select(only or ())
-    if selected:
-        runs = narrow(
-            runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
-        )
-    if dry_run:
-        checked = [with_seeds(run, seeds, first_seed) for run in runs]
-        unplanned = unplanned_lines(checked, resolve_runs(Catalog(options.plugins), checked))
-        planned = planned_metrics(checked)
-        if json:
-            records.print_json([asdict(each) for each in planned])
-        for each in () if json else planned:
-            typer.echo(each.line)
-        for line in unplanned:
-            typer.echo(spelled(line), err=True)
-        if not (planned or unplanned):
-            typer.echo("no metric has three seeds in the baseline and now, from which a spread would follow", err=True)
-        return
-    has_values = measured_file(baseline).exists()
-    with resumable(TerminalDisplay(quiet), hint="; the same command resumes" if db else "") as display:
+    with displayed(quiet, hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
-            only=[run.name for run in runs],
+            only=only or (),
+            where=filters.texts(),
             seeds=seeds,
             first_seed=first_seed,
             db=db,
@@ -142,20 +108,22 @@ def command(
             options=options,
             display=display,
         )
-    findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
-    rows = [outcomes.of_finding(finding) for finding in findings]
-    if update and has_values:
+    result = replace(result, findings=[replace(each, reason=spelled(each.reason)) for each in result.findings])
+    rows = [outcomes.of_finding(finding) for finding in result.findings]
+    if update and result.had_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
-        records.print_json(findings_record(findings))
-    elif has_values or not update:
-        outcomes.print_table(rows)
-        typer.echo(findings_summary(findings))
+        records.print_json(result.record())
+    elif result.had_values or not update:
+        outcomes.print_outcomes(rows)
+        typer.echo(result.summary)
     if junit is not None:
-        cases = [(f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(findings, rows, strict=True)]
+        cases = [
+            (f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(result.findings, rows, strict=True)
+        ]
         write_text(junit, outcomes.junit("orthobench check", cases))
     if markdown is not None:
-        write_text(markdown, outcomes.markdown(f"orthobench check: {findings_summary(findings)}", rows, NOTE))
+        write_text(markdown, outcomes.markdown(f"orthobench check: {result.summary}", rows, NOTE))
     if not update:
         raise typer.Exit(result.exit_code)
     try:
@@ -163,6 +131,6 @@ def command(
     except UpdateRefusedError as error:
         typer.echo(f"{spelled(str(error))}; {baseline} is unchanged", err=True)
         raise typer.Exit(3) from None
-    typer.echo(f"{measured_file(baseline)}: {counted(len(result.runs), 'run')} written", err=True)
+    typer.echo(f"{result.measured}: {counted(len(result.runs), 'run')} written", err=True)
     for line in lines:
         typer.echo(line, err=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, Database, PluginFiles, spelled
 
@@ -22,12 +23,10 @@ def command(
     plugin: PluginFiles = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Print BibTeX of the papers behind runs, models and tasks.
+    """Print BibTeX of the papers of runs, models and tasks.
 
     For a run, cite its model, task and data set, and the version of orthobench that trained it.
     """
-    from orthobench import api
-
     entries = api.cite(*names, db=db, plugins=plugin or ())
     # Only the comments, because backquotes in an entry are LaTeX's.
     typer.echo("\n\n".join(spelled(entry) if entry.startswith("%") else entry for entry in entries))

@@ -1,64 +1,92 @@
-"""`orthobench compare --tune N`: print the budget, the results and the comparison of models that are tuned alike."""
+"""`orthobench compare-tuned`: tune models alike, and print the budget, or the results and their comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 
+from orthobench import api
+from orthobench.cli import completion
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    DryRun,
+    Given,
+    Json,
+    MatchParameters,
+    Quiet,
+    WrittenDatabase,
+    check_names,
+    models_option,
+    split_names,
+    with_options,
+)
+from orthobench.cli.outcomes import contrast_record, print_contrasts
+from orthobench.cli.records import cell, console, print_json, print_table, show_duration
+from orthobench.cli.sessions import LEFT_TO_ANOTHER, displayed, report_failures
+from orthobench.errors import shell_command
+from orthobench.options.assignments import parse_assignments
+from orthobench.options.run_options import SweepOptions
+from orthobench.options.seeds import MAX_SEEDS
 from orthobench.system.location import Location
 
-if TYPE_CHECKING:
-    from orthobench.options.run_options import SweepOptions
-    from orthobench.session.tuned_session import TunedColumn, TunedModel
 
-
-@dataclass(frozen=True)
-class Asked:
-    """What the user asked for, as `api.compare_tuned` takes it."""
-
-    tasks: Sequence[str]
-    models: Sequence[str]
-    tune: int | None
-    seeds: int | None
-    settings: Sequence[str]
-    match_parameters: str | None
-    match_state: int | None
-
-
-def compare_tuned(
-    asked: Asked,
-    db: Location,
-    options: SweepOptions,
+@with_options(SweepOptions)
+def command(
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-t",
+            "--task",
+            metavar="A,B",
+            help="Columns of the protocol, such as adding or S3, tasks, or own data as array:data.npz [all columns].",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
+    models: Annotated[
+        list[str] | None, models_option("The models, also layers such as ./cell.py:MyCell [all built-in models].")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Fresh seeds of each search's best settings [3]."),
+    ] = None,
+    set_: Given = None,
+    match_parameters: MatchParameters = None,
+    match_state: Annotated[
+        int | None,
+        typer.Option("--match-state", min=1, metavar="N", help="Equal state sizes, instead of equal parameter counts."),
+    ] = None,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     *,
-    dry_run: bool,
-    quiet: bool,
-    json: bool,
+    options: SweepOptions,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
-    """Train a tuned comparison and print it; in a dry run, print what it costs.
+    """Tune models alike, and compare them.
 
-    Raises:
-        typer.Exit: runs failed, are left to another process, or were stopped.
+    Train the same search for the learning rates of each model, judged by validation data. Then train fresh seeds of the
+    best settings, and compare the first model with each other one, as `orthobench compare` does. The same command goes
+    on where it was interrupted, and --dry-run states the budget; see docs/protocol.md.
     """
-    from orthobench import api
-    from orthobench.cli.options import check_names
-    from orthobench.cli.outcomes import contrast_record, print_contrasts
-    from orthobench.cli.records import print_json
-    from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
-    from orthobench.settings.assignments import parse_assignments
-
-    check_names(None, asked.models, options.plugins)
-    with resumable(TerminalDisplay(quiet, plan=False)) as display:
+    names = split_names(models) if models else []
+    if not names and not quiet:  # at once, because planning all models takes a while
+        where = "" if tasks else " and columns"
+        typer.echo(
+            f"all built-in models{where}: several hours of CPU time for each column. Ctrl-C stops, and the same "
+            "command goes on. --models and -t name fewer, and --dry-run states the time.",
+            err=True,
+        )
+    check_names(None, names, options.plugins)
+    with displayed(quiet, plan=False) as display:
         columns = api.compare_tuned(
-            list(asked.tasks),
-            list(asked.models),
-            tune=asked.tune,
-            seeds=asked.seeds,
-            settings=parse_assignments(asked.settings),
-            match_parameters=asked.match_parameters,
-            match_state=asked.match_state,
+            split_names(tasks, "--task adding,S3") if tasks else [],
+            names,
+            seeds=seeds,
+            settings=parse_assignments(set_ or []),
+            match_parameters=match_parameters,
+            match_state=match_state,
             db=db,
             options=options,
             dry_run=dry_run,
@@ -80,7 +108,7 @@ def compare_tuned(
         return
     report_failures(
         sum(len(column.failed) for column in columns),
-        sum(len(model.entry.trials) + column.seeds for column in columns for model in column.models),
+        sum(model.entry.first + column.seeds for column in columns for model in column.models),
         sum(column.refused for column in columns),
     )
     if any(column.busy for column in columns):
@@ -90,7 +118,7 @@ def compare_tuned(
         typer.echo("the comparison is not complete: the same command goes on", err=True)
 
 
-def _record(column: TunedColumn, comparisons: list[dict[str, Any]]) -> dict[str, Any]:
+def _record(column: api.TunedColumn, comparisons: list[dict[str, Any]]) -> dict[str, Any]:
     rows = []
     for model, row in zip(column.models, column.records(), strict=True):
         cost = {} if model.cost is None else {"cost": vars(model.cost)}
@@ -105,98 +133,71 @@ def _record(column: TunedColumn, comparisons: list[dict[str, Any]]) -> dict[str,
     }
 
 
-def _print_budget(columns: Sequence[TunedColumn]) -> None:
+def _print_budget(columns: Sequence[api.TunedColumn]) -> None:
     """Print for each model and column what it costs, and the totals."""
-    from rich.table import Table
-
-    from orthobench.cli.records import cell, console
-    from orthobench.planning.budget import show_duration
-
-    out, total, unknown = console(), 0.0, 0
+    out, total, unknown = console(), 0.0, 0  # seconds, and searches without an estimate, of all columns
     for column in columns:
-        first = column.models[0]
         out.print(_heading(column), soft_wrap=True)
-        table = Table("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time", box=None)
-        seconds = 0.0
+        rows, seconds, missing = [], 0.0, 0
         for model in column.models:
             row, cost = model.record(), model.cost
             assert cost is not None
             time = "0s" if not cost.left else "?" if cost.seconds is None else f"~ {show_duration(cost.seconds)}"
-            unknown += cost.left > 0 and cost.seconds is None
+            missing += cost.left > 0 and cost.seconds is None
             seconds += cost.seconds or 0.0
             counts = (f"{cost.search:,}", f"{cost.fresh:,}", f"{cost.left:,}")
-            table.add_row(model.word, cell(row["hidden_size"]), _parameters(model), cell(row["state"]), *counts, time)
-        out.print(table)
-        trials = len(first.entry.trials)
-        out.print(
-            f"iterations of {trials} trials and {column.seeds} seeds; about {seconds / 3600:.1f} core-hours left\n",
-            soft_wrap=True,
-        )
-        total += seconds
-    words = f", and {unknown} searches without an estimate" if unknown else ""
-    if len(columns) > 1 or words:
-        out.print(f"all columns: about {total / 3600:.1f} core-hours left{words}", soft_wrap=True)
+            rows.append((model.word, cell(row["hidden_size"]), _parameters(model), cell(row["state"]), *counts, time))
+        print_table(("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time"), rows)
+        out.print(f"iterations with {column.seeds} seeds; {_hours_left(seconds, missing)}\n", soft_wrap=True)
+        total, unknown = total + seconds, unknown + missing
+    if len(columns) > 1:
+        out.print(f"all columns: {_hours_left(total, unknown)}", soft_wrap=True)
 
 
-def _heading(column: TunedColumn) -> str:
+def _hours_left(seconds: float, unknown: int) -> str:
+    """Describe the time that is left, without searches of unknown time, of which the number is given."""
+    if unknown and not seconds:
+        return "unknown time left"
+    return f"about {seconds / 3600:.1f} core-hours left" + (f", without {unknown} of unknown time" if unknown else "")
+
+
+def _heading(column: api.TunedColumn) -> str:
     first = column.models[0].entry
-    return (
-        f"{column.column.title}: {len(first.trials)} trials of {first.iterations:,} iterations, halved twice, and "
-        f"{column.seeds} fresh seeds for each model"
-    )
+    return f"{column.column.title}: {first.iterations:,} iterations, a search and {column.seeds} fresh seeds a model"
 
 
-def _parameters(model: TunedModel) -> str:
+def _parameters(model: api.TunedModel) -> str:
     """Return the parameter count, with its distance from the target if no size of the model is near."""
-    from orthobench.planning.match import TOLERANCE
-
-    size = model.entry.size
-    is_off = size is not None and abs(size.deviation) > TOLERANCE
-    return f"{model.entry.parameters}" + (f" ({size.deviation:+.0%})" if is_off and size is not None else "")
+    size, matched = model.size, model.size.matched
+    return f"{size.parameters}" + ("" if matched is None or matched.is_near else f" ({matched.deviation:+.0%})")
 
 
-def _print_column(column: TunedColumn) -> None:
+def _print_column(column: api.TunedColumn) -> None:
     """Print the results of a column, in the order in which the models were named."""
-    from rich.table import Table
-
-    from orthobench.cli.records import cell, console
-
     out = console()
     out.print(_heading(column), soft_wrap=True)
-    table = Table(
-        "model",
-        "parameters",
-        "state",
-        "chosen",
-        "seeds",
-        f"test {column.metric}, median",
-        "lowest",
-        "highest",
-        box=None,
-    )
-    for model, row in zip(column.models, column.records(), strict=True):
-        numbers = [cell(row[name]) for name in ("median", "lowest", "highest")]
-        table.add_row(
+    names = ("median", "lowest", "highest")
+    rows = [
+        (
             model.word,
             _parameters(model),
             cell(row["state"]),
             row["chosen"] or "-",
             f"{row['seeds']} of {column.seeds}",
-            *numbers,
+            *(cell(row[name]) for name in names),
         )
-    out.print(table)
+        for model, row in zip(column.models, column.records(), strict=True)
+    ]
+    print_table(("model", "parameters", "state", "chosen", "seeds", f"test {column.metric}, median", *names[1:]), rows)
     for edge in ("highest", "lowest"):
-        if names := [model.word for model in column.models if model.edge == edge]:
-            out.print(f"{', '.join(names)}: with the {edge} rate of the search, beyond which a better one may be")
+        if at_edge := [model.word for model in column.models if model.search.edge == edge]:
+            out.print(f"{', '.join(at_edge)}: with the {edge} rate of the search, beyond which a better one may be")
     out.print()
 
 
-def _print_command(column: TunedColumn, db: Location) -> None:
+def _print_command(column: api.TunedColumn, db: Location) -> None:
     """Print the command that compares the same runs again."""
-    from orthobench.errors import shell_command
-    from orthobench.store.sqlite import database_words
-
-    words = database_words(db, writes=False)
+    words = api.names.database_words(db, writes=False)
     models = [model for model in column.models if model.runs]
     if len(models) > 1:
         seeds = ",".join(str(run.seed) for run in models[0].runs)

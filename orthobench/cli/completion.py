@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from pathlib import Path
 from textwrap import shorten
-from typing import Any, get_args
+from typing import get_args
 
 import typer
 
+from orthobench import api
 from orthobench.options.arguments import Preset
+from orthobench.system.location import Location
 
 HELP_WIDTH = 60
 """The largest width of a help text, because typer wraps longer ones and fish treats each line as a word."""
-NEWEST = 500
-"""The largest number of runs that a completion reads."""
 
 Choice = str | tuple[str, str]
 """A word, optionally with its help text."""
@@ -29,7 +26,7 @@ def _starting(choices: Iterable[Choice], incomplete: str) -> list[Choice]:
 
 def tasks(incomplete: str) -> list[Choice]:
     """Return the tasks that begin with the typed text."""
-    return _starting(_names("task"), incomplete)
+    return _starting(api.names.of("task"), incomplete)
 
 
 LAYERS = ("torch.nn", "torchrecurrent", "fla.layers")
@@ -50,13 +47,14 @@ def model_list(incomplete: str) -> list[Choice]:
 
 def _models(incomplete: str) -> list[str]:
     """Return the models, and the layers of the typed module or of installed packages that begin with the text."""
-    from orthobench.plugins.layers import classes_of
-
     if before := os.environ.get(_BEFORE_COLON):
-        return classes_of(before.rpartition(",")[2])
+        return api.names.classes_of(before.rpartition(",")[2])
     module, colon, _ = incomplete.rpartition(":")
     modules = [module] if colon else [each for each in LAYERS if incomplete and each.startswith(incomplete)]
-    return [*_names("model"), *(f"{module}:{name}" for module in modules for name in classes_of(module))]
+    return [
+        *api.names.of("model"),
+        *(f"{module}:{name}" for module in modules for name in api.names.classes_of(module)),
+    ]
 
 
 _BEFORE_COLON = "_ORTHOBENCH_BEFORE_COLON"
@@ -74,17 +72,10 @@ def join_colons() -> None:
 
 def settings(context: typer.Context, incomplete: str) -> list[Choice]:
     """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` if the values are known."""
-    from orthobench.spec.index import index
-
-    plugins = index()["plugins"]
-    known = {setting["name"]: setting for setting in index()["training"]}
     named = (context.params.get(name) for name in ("task", "model"))
+    # After an incomplete option, words are left in `args`.
     words = [*context.args, *(name or "" for name in named), *(context.params.get("models") or ())]
-    for word in [
-        word for text in words for word in str(text).split(",")
-    ]:  # after an incomplete option, words are left in `args`
-        for kind in ("task", "model"):
-            known |= {setting["name"]: setting for setting in plugins.get(f"{kind}/{word}", {}).get("settings", ())}
+    known = api.descriptions.settings_of([word for text in words for word in str(text).split(",")])
     name, equals, _ = incomplete.partition("=")
     if equals and name in known:
         return _starting([f"{name}={value}" for value in known[name]["choices"]], incomplete)
@@ -92,22 +83,9 @@ def settings(context: typer.Context, incomplete: str) -> list[Choice]:
 
 
 def runs(context: typer.Context, incomplete: str) -> list[Choice]:
-    """Return the keys of the newest runs in the database given by `--db`, each with a description.
-
-    A database on a server is not queried, because its driver and the network are too slow for completion.
-    """
-    from orthobench.store.sqlite import connect, default_database
-    from orthobench.system.location import Location
-
-    database = Location.of(context.params.get("db") or default_database(writes=False))
-    if database.is_url or not Path(database.real).is_file():
-        return []
-    columns = "key, task, model, seed, status"
-    query = f"SELECT {columns} FROM run WHERE substr(key, 1, ?) = ? ORDER BY created_at DESC LIMIT ?"
-    with suppress(sqlite3.Error, OSError), connect(Path(database.real), mode="ro") as connection:
-        rows = connection.execute(query, (len(incomplete), incomplete, NEWEST))
-        return [(key, f"{task} {model} seed {seed} {status}") for key, task, model, seed, status in rows]
-    return []
+    """Return the keys of the newest runs in the database given by `--db`, each with a description."""
+    db = Location.of(context.params.get("db") or api.names.default_database(writes=False))
+    return list(api.names.runs(db, incomplete))
 
 
 def cited(context: typer.Context, incomplete: str) -> list[Choice]:
@@ -117,13 +95,15 @@ def cited(context: typer.Context, incomplete: str) -> list[Choice]:
 
 def plugins(incomplete: str) -> list[Choice]:
     """Return the tasks, models and probes that begin with the typed text."""
-    return _starting([*_names("task"), *_names("model"), *_names("probe"), "training"], incomplete)
+    return _starting(
+        [*api.names.of("task"), *api.names.of("model"), *api.names.of("probe"), "training"],
+        incomplete,
+    )
 
 
 def papers(incomplete: str) -> list[Choice]:
     """Return the keys of the papers that `orthobench reproduce` knows."""
-    folder = Path(__file__).parent.parent / "papers"
-    return _starting(sorted(file.stem for file in folder.glob("*.toml")), incomplete)
+    return _starting(api.names.papers(), incomplete)
 
 
 def column(name: str) -> Callable[[str], list[Choice]] | None:
@@ -132,16 +112,8 @@ def column(name: str) -> Callable[[str], list[Choice]] | None:
 
 
 def _statuses(incomplete: str) -> list[Choice]:
-    from orthobench.store.result import Status
-
-    return _starting([status.value for status in Status], incomplete)
+    return _starting(api.names.statuses(), incomplete)
 
 
 def _presets(incomplete: str) -> list[Choice]:
     return _starting(get_args(Preset), incomplete)
-
-
-def _names(kind: Any) -> list[str]:
-    from orthobench.plugins import Catalog
-
-    return Catalog().names(kind)

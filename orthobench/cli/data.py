@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
+from orthobench import api, display
 from orthobench.cli import Command, CommandGroup
 from orthobench.cli.options import DataFolder, Json, Quiet, print_help
+from orthobench.cli.records import print_json, print_table
+from orthobench.options.data_folder import data_folder
 
 app = typer.Typer(
     add_completion=False,
@@ -25,49 +29,26 @@ DataSetName = Annotated[str, typer.Argument(help="The data set; `orthobench data
 @app.command("list", cls=Command)
 def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: presence, size, licence and source."""
-    from orthobench.cli import records
-    from orthobench.data.registry import datasets
-    from orthobench.options.data_folder import data_folder
-
-    listed: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "title": each.title,
-            "here": each.present(),
-            "folder": str(each.folder()),
-            "bytes": sum(file.stat().st_size for file in each.folder().rglob("*") if file.is_file()) or each.size,
-            "download": bool(each.downloads),
-            "licence": each.licence,
-            "home": each.home,
-        }
-        for name, each in datasets().items()
-    ]
+    listed = api.data_sets.listed()
     if json:
-        records.print_json(listed)
+        print_json(listed)
         return
-    from rich.filesize import decimal
-    from rich.table import Table
-
-    table = Table("name", "here", "size", "licence", "home", box=None)
-    for row in listed:
-        here = "yes" if row["here"] else "no"
-        table.add_row(row["name"], here, decimal(row["bytes"]), row["licence"], row["home"])
-    records.console().print(table)
+    rows = [
+        (row["name"], "yes" if row["here"] else "no", decimal(row["bytes"]), row["licence"], row["home"])
+        for row in listed
+    ]
+    print_table(("name", "here", "size", "licence", "home"), rows)
     typer.echo(f"in {data_folder()}")
 
 
 @app.command(cls=Command)
 def get(name: DataSetName, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
-    from orthobench.data.registry import dataset
-    from orthobench.display.progress import Downloads
-
-    selected = dataset(name)
+    selected = api.data_sets.dataset(name)
     if selected.present() and not selected.verify():
         typer.echo(f"{name} is here already: {selected.folder()}")
         return
-    _load_torch()
-    with Downloads(quiet) as downloads:
+    with display.Downloads(quiet) as downloads:
         selected.get(downloads.report)
     typer.echo(f"{name} is in {selected.folder()}")
 
@@ -80,14 +61,9 @@ def import_(
     quiet: Quiet = False,
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
-    from orthobench.data.registry import dataset
-    from orthobench.display.progress import busy
-
-    selected = dataset(name)
+    selected = api.data_sets.dataset(name)
     selected.check_packages()
-    if path.exists():
-        _load_torch()
-    with busy(f"importing and checking {name}", path.exists() and not quiet):
+    with display.busy(f"importing and checking {name}", path.exists() and not quiet):
         selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
 
@@ -100,18 +76,18 @@ def verify(
     json: Json = False,
 ) -> None:
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
-    from orthobench.cli import records
-    from orthobench.data.registry import dataset, datasets
-    from orthobench.display.progress import busy
-
-    selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
+    selected = (
+        [api.data_sets.dataset(name)]
+        if name
+        else [each for each in api.data_sets.datasets().values() if each.present()]
+    )
     problems = {}
     for each in selected:
         each.check_packages()
-        with busy(f"verifying {each.name}", each.present() and not quiet):
+        with display.busy(f"verifying {each.name}", each.present() and not quiet):
             problems[each.name] = each.verify()
     if json:
-        records.print_json([{"name": each, "problems": lines} for each, lines in problems.items()])
+        print_json([{"name": each, "problems": lines} for each, lines in problems.items()])
     elif not problems:
         typer.echo("no data set is installed: orthobench data get NAME")
     else:
@@ -119,8 +95,3 @@ def verify(
             typer.echo(f"{each_name}: {'; '.join(lines) or 'complete and unchanged'}")
     if any(problems.values()):
         raise typer.Exit(1)
-
-
-def _load_torch() -> None:
-    """Load torch before writing to a folder, because Ctrl-C during the import of torch ends the process at once."""
-    import torch  # noqa: F401

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import completion
+from orthobench import api
+from orthobench.cli import completion, records
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace, confirm
-from orthobench.errors import UsageError, counted
+from orthobench.errors import NoMatchError, UsageError, counted
 
 
 @filtered()
@@ -24,38 +25,27 @@ def command(
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Delete runs with all their rows, checkpoints and weights. Name the runs, or give filters that they must meet.
+    """Delete runs with their checkpoints and weights. Name the runs, or give filters that they must meet.
 
     Weights that are not next to the database stay, unless --weights-at names their place.
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """
-    from orthobench.analysis.selection import select_runs
-    from orthobench.api import open_results
-    from orthobench.cli import records
-    from orthobench.settings.assignments import NoMatchError
-    from orthobench.training.settled import status_in
-
-    selected = filters.conditions()
-    if bool(runs) == bool(selected):
+    where = filters.texts()
+    if bool(runs) == bool(where):
         problem = "runs are named by keys and by filters" if runs else "no runs are named"
         raise UsageError(f"{problem}: give either keys, or filters such as --status failed")
-    with open_results(db) as results:
-        status_of = status_in(results.store, db)
-        if runs:
-            chosen = [results.store.get(run) for run in dict.fromkeys(runs)]
-        else:
-            try:
-                chosen = select_runs(results.store.runs(), selected, status_of)
-            except NoMatchError as error:
-                typer.echo(f"{error}: nothing is deleted")
-                return
-        rows = [run.brief(status_of(run)) for run in chosen]
-        headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
-        records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in rows])
-        if dry_run:
-            typer.echo(f"{counted(len(chosen), 'run')} would be deleted")
-            return
-        if not yes:
-            confirm(f"Delete {counted(len(chosen), 'run')}?")
-        copy = results.delete(chosen, weights_at=weights_at)
-    typer.echo(f"{counted(len(chosen), 'run')} deleted" + (f"; {copy} is the backup" if copy else ""))
+    try:
+        listed = api.stored.list_runs(db, where, runs or ())
+    except NoMatchError as error:
+        typer.echo(f"{error}: nothing is deleted")
+        return
+    headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
+    records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in listed])
+    if dry_run:
+        typer.echo(f"{counted(len(listed), 'run')} would be deleted")
+        return
+    if not yes:
+        confirm(f"Delete {counted(len(listed), 'run')}?")
+    with api.open_results(db) as results:
+        copy = results.delete([row["run"] for row in listed], weights_at=weights_at)
+    typer.echo(f"{counted(len(listed), 'run')} deleted" + (f"; {copy} is the backup" if copy else ""))

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
+from orthobench.cli import records
 from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json, spelled
 
 
@@ -22,9 +24,6 @@ def command(
 
     Exit code 0: nothing needs action; 1: something does.
     """
-    from orthobench import api
-    from orthobench.cli import records
-
     diagnosis = api.doctor(db, data_folder=data_dir, retest=retest)
     if json:
         records.print_json(diagnosis.as_json())

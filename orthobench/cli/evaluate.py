@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
+from orthobench.cli import records
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -22,6 +24,7 @@ from orthobench.cli.options import (
     Which,
 )
 from orthobench.options.arguments import LARGEST_SEED
+from orthobench.options.assignments import parse_assignments, text
 
 
 def command(
@@ -44,11 +47,6 @@ def command(
 
     -s and --seed choose other data of the run's task, such as longer sequences.
     """
-    from orthobench import api
-    from orthobench.cli import records
-    from orthobench.settings import text
-    from orthobench.settings.assignments import parse_assignments
-
     result = api.evaluate(
         run,
         parse_assignments(set_ or ()),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -43,8 +44,6 @@ def command(
     model: NamedModel = None,
 ) -> None:
     """Export a run's model. The file has either the weights alone, or a program that includes them."""
-    from orthobench import api
-
     written = api.export(
         run,
         file,

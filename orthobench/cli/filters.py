@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from orthobench.cli import completion
 from orthobench.cli.options import with_parameters
 from orthobench.errors import UsageError
-
-if TYPE_CHECKING:
-    from orthobench.settings.assignments import Conditions
 
 SHORT_FORMS = {
     "task": ("NAME", "Restrict to this task"),
@@ -50,16 +47,6 @@ class Filters:
     def texts(self) -> list[str]:
         """Return the filters as strings such as "task=adding"."""
         return [*(f"{name}={value}" for name, value in self.columns.items() if value is not None), *self.where]
-
-    def conditions(self) -> Conditions:
-        """Return the conditions of the filters.
-
-        Raises:
-            UsageError: a text is not a condition, or two conditions have the same key.
-        """
-        from orthobench.settings.assignments import read_conditions
-
-        return read_conditions(self.where, **self.columns)
 
 
 NO_FILTERS = Filters()

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
+from orthobench.errors import UsageError
+
 Labels = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,13 +30,10 @@ def read_labels(assignments: Sequence[str] | None) -> dict[str, str]:
     Raises:
         UsageError: a text has no model or no label, or a model has two labels.
     """
-    from orthobench.errors import UsageError
-    from orthobench.plugins.layers import without_folder
-
     labels: dict[str, str] = {}
     for text in assignments or ():
         model, _, label = (part.strip() for part in text.partition("="))
-        model = without_folder(model)
+        model = api.names.without_folder(model)
         if not model or not label:
             raise UsageError(f"the label '{text}' should be a model and its label, such as 'cell.py:MyCell=Ours'")
         if labels.setdefault(model, label) != label:

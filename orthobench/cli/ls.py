@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
+from orthobench import api
+from orthobench.cli import records
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
-from orthobench.system.cycles import without_cycle_search
+from orthobench.errors import NoMatchError
 
 HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
 
 @filtered()
-@without_cycle_search()
 def command(
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
@@ -25,22 +26,10 @@ def command(
     rho. Values that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
-    from functools import partial
-
-    from orthobench.analysis.selection import find_runs
-    from orthobench.cli import records
-    from orthobench.settings.assignments import NoMatchError
-    from orthobench.store import open_store
-    from orthobench.training.settled import status_in
-
-    selected = filters.conditions()
-    with open_store(db) as store:
-        status_of = status_in(store, db)
-        try:
-            runs, remark = find_runs(partial(store.runs, brief=True), selected, status_of), ""
-        except NoMatchError as error:
-            runs, remark = [], str(error)
-        listed = records.run_rows(store, runs, status_of)
+    try:
+        listed, remark = api.stored.list_runs(db, filters.texts()), ""
+    except NoMatchError as error:
+        listed, remark = [], str(error)
     records.echo_log(db)
     if json:
         records.print_json(listed)
@@ -50,6 +39,10 @@ def command(
     else:
         headings = [
             *HEADINGS,
-            *(name for name in ("solved_at", "tags", "weights", "settings") if any(record[name] for record in listed)),
+            *(
+                name
+                for name in ("at_best_validation", "solved_at", "tags", "weights", "settings")
+                if any(record[name] for record in listed)
+            ),
         ]
         records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

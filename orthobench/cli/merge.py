@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, WrittenDatabase
 from orthobench.errors import counted
 from orthobench.system.location import Location
@@ -28,9 +29,7 @@ def command(
     kept. Finished copies come first, then diverged ones, then those with more iterations, then the copy in this
     database. The files of weights next to the other databases are copied; published runs have none.
     """
-    from orthobench.api.sharing import merge_each
-
-    for location, merged in merge_each(sources, db):
+    for location, merged in api.sharing.merge_each(sources, db):
         rows = ", ".join(f"{count} {name}" for name, count in merged.rows.items() if count)
         typer.echo(
             f"{location}: {counted(len(merged.added), 'run')} added to {db}, {len(merged.replaced)} replaced by "

@@ -15,31 +15,33 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from orthobench import api
 from orthobench.cli import completion
 from orthobench.errors import UsageError
-from orthobench.options.arguments import BackendName, DeviceName, Preset, WhichWeights
+from orthobench.options.arguments import BackendName, ComparedValue, DeviceName, Preset, WhichWeights
+from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import HOW, OPTIONS, WHERE, RunOptions, names_of
 from orthobench.system.location import DATABASE_VARIABLE, Location
 from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 
 
 def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return given_or_default(context, str(parameter.name), db, writes=False)
+    return _given_or_default(context, parameter, db, writes=False)
 
 
 def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return given_or_default(context, str(parameter.name), db, writes=True)
+    return _given_or_default(context, parameter, db, writes=True)
 
 
-def given_or_default(context: typer.Context, name: str, db: Location, writes: bool) -> Location:
+def _given_or_default(
+    context: typer.Context, parameter: typer.CallbackParam, db: Location, *, writes: bool
+) -> Location:
     """Return the value of this option, or the default database of a command that adds runs or not."""
-    source = context.get_parameter_source(name)
+    source = context.get_parameter_source(str(parameter.name))
     # Only the default gives way, because a database that the user names is used even if it is protected.
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.sqlite import default_database
-
-    chosen = default_database(writes)
+    chosen = api.names.default_database(writes)
     if chosen != db:
         typer.echo(f"{db} is protected: this command uses {chosen}, or the database that --db names", err=True)
     return chosen
@@ -67,10 +69,11 @@ Given = Annotated[
     ),
 ]
 PresetName = Annotated[
-    Preset,
+    Preset | None,
     typer.Option(
         "--preset",
-        help="paper: the paper's settings; quick: a small version for a minute or two.",
+        help="paper: the paper's settings; quick: a small version for a minute or two [quick with a model or task of "
+        "yours, else paper].",
     ),
 ]
 WeightsPlace = Annotated[
@@ -112,32 +115,38 @@ MatchParameters = Annotated[
         "model, which keeps its own size.",
     ),
 ]
+Value = Annotated[
+    ComparedValue,
+    typer.Option(
+        "--value",
+        help="Compare the median of the last tenth of the tests (end), the last test (final), the best, or, if "
+        "validation data judge the runs, the one at the best validation.",
+    ),
+]
+Paired = Annotated[
+    bool | None,
+    typer.Option(
+        "--paired/--unpaired",
+        help="Pair the runs by seed, or do not. By default they are paired where a test can use that.",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.", rich_help_panel=HOW)
 ]
+
+
+def models_option(meaning: str) -> Any:
+    """Return the option of a list of models."""
+    return typer.Option("-m", "--models", metavar="A,B", help=meaning, autocompletion=completion.model_list)
 
 
 def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None:
     """Use the data folder until the command ends."""
     if folder is None:
         return None
-    from orthobench.options.data_folder import use_data_folder
-
     context.with_resource(use_data_folder(folder))
     return folder
-
-
-def _check_destinations(texts: list[str] | None) -> list[str] | None:
-    if texts:
-        from orthobench.sinks.targets import parse_target
-
-        for text in texts:
-            parse_target(text)
-    return texts
-
-
-CALLBACKS: dict[str, Callable[..., Any]] = {"data_folder": _use_data_folder, "log_to": _check_destinations}
-"""Functions that the command line calls as soon as it has read an option."""
 
 
 _ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
@@ -174,7 +183,7 @@ def flag(name: str) -> Any:
         help=option.help,
         min=option.least,
         envvar=option.variable,
-        callback=CALLBACKS.get(name),
+        callback=_use_data_folder if name == "data_folder" else None,
         rich_help_panel=option.group,
     )
 
@@ -195,7 +204,7 @@ def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..
     def parameter(name: str) -> inspect.Parameter:
         values, option = OPTIONS[name]
         default = getattr(record, name)
-        if get_origin(values) is tuple:
+        if get_origin(values) is Sequence:
             values, default = list[get_args(values)[0] if option.parse is None else str] | None, None  # type: ignore[misc]
         elif option.parse is not None:
             values = str | None
@@ -303,18 +312,8 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     Raises:
         UsageError: a name is unknown. With plugin files, nothing is checked here, because loading them needs torch.
     """
-    from orthobench.plugins import Catalog
-
     models = list(models)
     for word in (task or "", *models):
         if is_assignment(word):
             raise UsageError(f"'{word}' is neither a task nor a model: a setting is written -s {word}")
-    if plugins:
-        return
-    catalog = Catalog()
-    if task is not None:
-        if task in catalog.names("model") and set(models) & set(catalog.names("task")):
-            raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
-        catalog.find("task", catalog.named_task(task))
-    for model in models:
-        catalog.find("model", catalog.named(model))
+    api.names.check_names(task, models, plugins or ())

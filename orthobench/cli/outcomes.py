@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import shlex
-import statistics
+import csv
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from orthobench.analysis.compare import Contrast, Differences
-    from orthobench.analysis.statistics import Median
-    from orthobench.gate.verdict import Finding
-    from orthobench.system.location import Location
+from rich.cells import cell_len
 
-RIGHT = ("lost (95 %)", "allowed", "power", "mean difference (95 %)", "p")
+from orthobench import api, display
+from orthobench.cli import records
+from orthobench.options.assignments import text
+from orthobench.system.location import Location
+
+RIGHT = ("lost (95 %)", "allowed", "mean difference (95 %)", "p")
 """The columns that are aligned to the right."""
 VERDICT, WHY = "verdict", "why"
-LEAST_NEEDED = ("power", "p", "allowed", "lost (95 %)", "mean difference (95 %)", "baseline")
+COLORS = {"better": "green", "worse": "red", "same": ""}
+"""The colours of the verdicts of `check`; the others are yellow."""
+LEAST_NEEDED = ("p", "allowed", "lost (95 %)", "mean difference (95 %)", "baseline")
 """The columns that a narrow terminal leaves out, the first one first."""
 
 
@@ -36,29 +39,24 @@ class Outcome:
     ending: Literal["passed", "failure", "error", "skipped"] = "passed"
 
 
-def of_finding(finding: Finding) -> Outcome:
+def of_finding(finding: api.Finding) -> Outcome:
     """Return a finding of `check`: means with standard deviations, and the loss with its upper bound."""
-    from orthobench.analysis.inference import Verdict
-
-    colors = dict.fromkeys(Verdict, "yellow") | {Verdict.WORSE: "red", Verdict.BETTER: "green", Verdict.SAME: ""}
+    before, now = map(_mean, finding.moments)
     cells = {
         "run": finding.run,
         "metric": finding.metric,
-        "baseline": _mean(finding.before),
-        "now": _mean(finding.now),
+        "baseline": before,
+        "now": now,
         "lost (95 %)": "" if finding.loss is None else f"{finding.loss:+.3g} (< {finding.upper:.3g})",
         "allowed": "" if finding.allowed is None else f"{finding.allowed:.3g}",
-        "power": "" if finding.power is None else f"{finding.power:.0%}",
         VERDICT: finding.verdict if finding.counts or finding.passes else f"({finding.verdict})",
         WHY: finding.reason,
     }
-    if finding.verdict == Verdict.SKIPPED:
-        return Outcome(cells, colors[finding.verdict], "skipped")
-    kind: Literal["failure", "error"] = "failure" if finding.verdict == Verdict.WORSE else "error"
-    return Outcome(cells, colors[finding.verdict] if finding.counts else "", "passed" if finding.passes else kind)
+    color = COLORS.get(finding.verdict, "yellow") if finding.counts or finding.ending == "skipped" else ""
+    return Outcome(cells, color, finding.ending)
 
 
-def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> Outcome:
+def of_contrast(contrast: api.Contrast, names: tuple[str, str], label: str = "") -> Outcome:
     """Return a contrast of `compare`: medians with intervals, and the difference of the means if no run diverged.
 
     Args:
@@ -82,37 +80,31 @@ def of_contrast(contrast: Contrast, names: tuple[str, str], label: str = "") -> 
     return Outcome(cells, colors.get(contrast.second_is, "") if contrast.verdict.startswith(contrast.second_is) else "")
 
 
-def _mean(values: Sequence[float]) -> str:
-    if not values:
+def _mean(moments: api.Moments | None) -> str:
+    if moments is None:
         return ""
-    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4g}{spread} ({len(values)})"
+    spread = "" if moments.deviation is None else f" ± {moments.deviation:.2g}"
+    return f"{moments.mean:.4g}{spread} ({moments.n})"
 
 
-def _median(value: Median | None, n: int | None) -> str:
+def _median(value: api.Median | None, n: int | None) -> str:
     return "" if value is None else f"{value} ({value.n if n is None else n})"
 
 
-def print_table(outcomes: Sequence[Outcome]) -> None:
+def print_outcomes(outcomes: Sequence[Outcome]) -> None:
     """Print the outcomes, which have the same headings, as a table; on a narrow terminal the reasons stand below it.
 
     If it is still too wide, columns are left out, in the order of `LEAST_NEEDED`, because a number must not be cut. On
     the narrowest terminals each cell has a line.
     """
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    from orthobench.cli.records import NARROW_MODEL, console
-
     if not outcomes:
         return
-    out, headings = console(), [*outcomes[0].cells]
+    out, headings = records.console(), [*outcomes[0].cells]
     first, reasons = headings[:1], []
     widths = {
         name: max(cell_len(text) for text in (name, *(each.cells[name] for each in outcomes))) + 2 for name in headings
     }
-    widths |= {name: min(widths[name], NARROW_MODEL) for name in first}
+    widths |= {name: min(widths[name], records.NARROW_MODEL) for name in first}
     for name in (WHY, *LEAST_NEEDED):
         if sum(widths[heading] for heading in headings) > out.width and name in headings:
             headings.remove(name)
@@ -122,13 +114,13 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
             lines = [f"{name}: {text}" for name, text in each.cells.items() if text]
             out.print("\n".join(lines), "", sep="\n", soft_wrap=True, markup=False, highlight=False)
         return
-    grid = Table(box=None)
+    grid = display.Table(box=None)
     for heading in headings:
         side: Literal["left", "right"] = "right" if heading in RIGHT else "left"
         least = widths[heading] - 2 if heading in first else None
         grid.add_column(heading, justify=side, no_wrap=heading not in first, overflow="fold", min_width=least)
     for each in outcomes:
-        grid.add_row(*(Text(each.cells[name], each.style if name == VERDICT else "") for name in headings))
+        grid.add_row(*(display.Text(each.cells[name], each.style if name == VERDICT else "") for name in headings))
     out.print(grid)
     for each in reasons:
         named = " ".join(list(each.cells.values())[:2])
@@ -149,7 +141,7 @@ def junit(suite: str, outcomes: Sequence[tuple[str, str, Outcome]]) -> str:
     Args:
         outcomes: each with the name of its class and its own.
     """
-    from xml.etree import ElementTree
+    from xml.etree import ElementTree  # here, because only JUnit needs it, and other commands start sooner
 
     cases = []
     for owner, name, outcome in outcomes:
@@ -177,15 +169,12 @@ def junit(suite: str, outcomes: Sequence[tuple[str, str, Outcome]]) -> str:
 
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print rows as CSV; a row may lack columns."""
-    import csv
-    import sys
-
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
-def contrast_record(contrast: Contrast, value: str) -> dict[str, Any]:
+def contrast_record(contrast: api.Contrast, value: str) -> dict[str, Any]:
     """Return a contrast as JSON values."""
     result = contrast.result
     record: dict[str, Any] = {
@@ -220,31 +209,23 @@ def contrast_record(contrast: Contrast, value: str) -> dict[str, Any]:
     return record
 
 
-def print_contrast(contrast: Contrast, title: str, names: tuple[str, str], value: str, several: bool) -> None:
+def print_contrast(contrast: api.Contrast, title: str, names: tuple[str, str], value: str, several: bool) -> None:
     """Print what two selections have and do not share: runs, settings, environments, and the test of their metric.
 
     Args:
         several: whether the p value is adjusted for several contrasts.
     """
-    from rich.table import Table
-
-    from orthobench.cli.records import console
-
-    out = console()
-    grid = Table(title, *names, box=None)
-    grid.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
-    grid.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
-    for name, (left, right) in (contrast.settings | contrast.environment).items():
-        grid.add_row(name, shown(left), shown(right))
-    out.print(grid)
+    runs = [", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts]
+    medians = ["–" if median is None else str(median) for median in contrast.medians]
+    differing = contrast.settings | contrast.environment
+    rows = [(name, shown(left), shown(right)) for name, (left, right) in differing.items()]
+    records.print_table((title, *names), [("runs", *runs), (f"{contrast.metric}, {value}, median", *medians), *rows])
     for line in _lines(contrast, value, several):
-        out.print(line, soft_wrap=True)
+        records.console().print(line, soft_wrap=True)
 
 
-def _lines(contrast: Contrast, value: str, several: bool) -> list[str]:
+def _lines(contrast: api.Contrast, value: str, several: bool) -> list[str]:
     """Describe the test of a contrast in words."""
-    from orthobench.cli.records import cell
-
     result = contrast.result
     if result is None:
         return ["too few finished or diverged runs to compare"]
@@ -252,15 +233,15 @@ def _lines(contrast: Contrast, value: str, several: bool) -> list[str]:
     return [
         f"{contrast.metric}, {value}: {pairs}; difference of the means of finished runs "
         + (f"{result.difference} (95 % interval)" if result.difference else "–"),
-        f"{result.test}: p = {cell(result.p)}"
-        + (f", by Holm over all comparisons {cell(contrast.p)}" if several else "")
-        + f"; smallest possible p {cell(result.smallest_p)}",
+        f"{result.test}: p = {records.cell(result.p)}"
+        + (f", by Holm over all comparisons {records.cell(contrast.p)}" if several else "")
+        + f"; smallest possible p {records.cell(result.smallest_p)}",
         f"the first is lower in {result.first_lower:.0%} of the pairs of runs; a diverged run is the worst",
         *(text for text in (result.words, contrast.caution) if text),
     ]
 
 
-def changes(differing: Differences) -> str:
+def changes(differing: api.Differences) -> str:
     """Return the differences between two sides on one line."""
     return "; ".join(f"{name} {shown(first)} -> {shown(second)}" for name, (first, second) in differing.items())
 
@@ -271,8 +252,6 @@ def shown(values: Sequence[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    from orthobench.settings import text
-
     if value is None:
         return "–"
     if isinstance(value, list):
@@ -283,31 +262,20 @@ def _shown(value: Any) -> str:
     return text(value)
 
 
-def print_contrasts(compared: Sequence[Contrast], value: str, db: Location) -> None:
+def print_contrasts(compared: Sequence[api.Contrast], value: str, db: Location) -> None:
     """Print each contrast, the table of all, and the commands that train the seeds which would decide."""
-    from orthobench.cli.records import console
-
-    out = console()
+    out = records.console()
     for each in compared:
         names = (each.first.text, each.second.text)
         print_contrast(each, "", names, value, several=len(compared) > 1)
         out.print()
-    print_table([of_contrast(each, ("first", "second")) for each in compared])
+    print_outcomes([of_contrast(each, ("first", "second")) for each in compared])
     for line in _more_seeds(compared, db):
         out.print(line, soft_wrap=True)
 
 
-def _more_seeds(contrasts: Sequence[Contrast], db: Location) -> list[str]:
+def _more_seeds(contrasts: Sequence[api.Contrast], db: Location) -> list[str]:
     """Return the commands that add the seeds which would decide; a selection of several variants has none."""
-    from orthobench.cli.show import command_of
-    from orthobench.store.sqlite import database_words
-
-    words = shlex.join(database_words(db, writes=True))
-    commands = {
-        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)} {words}".rstrip()
-        for contrast in contrasts
-        for side in (contrast.first, contrast.second)
-        if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1
-    }
+    commands = api.commands.deciding(contrasts, db)
     needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
-    return [f"train {needed} seeds of each:", *commands.values()] if commands else []
+    return [f"train {needed} seeds of each:", *(f"  {command}" for command in commands)] if commands else []

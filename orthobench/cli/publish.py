@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.errors import UsageError, counted
 
 
 @filtered()
@@ -30,28 +32,22 @@ def command(
     ] = None,
     filters: Filters = NO_FILTERS,
 ) -> None:
-    """Write a static site of databases, or publish runs (--hub).
+    """Write a site of databases, or publish runs (--hub).
 
     The site has a page for each database and an index, for GitHub Pages. The same command renews the site, and adds
     new runs to a repository. A folder with other files is left as it is; see docs/publish.md. `orthobench ls
     --help` explains the filters.
     """
-    from orthobench.errors import UsageError, counted
-
     words = words or []
     if hub is None:
         if len(words) < 2:
             missing = "a folder and a database" if not words else "a database"
             raise UsageError(f"name {missing}, such as orthobench publish site results.db")
-        from orthobench import api
-
         typer.echo("\n".join(map(str, api.publish(Path(words[0]), words[1:], where=filters.texts()))))
         return
-    from orthobench.api.sharing import publish_runs
-
     databases: list[str | None] = [*words] or [None]
     for database in databases:
-        done = publish_runs(hub, database, where=filters.texts())
+        done = api.publish_runs(hub, database, where=filters.texts())
         left = f", {len(done.without_result)} without a result" if done.without_result else ""
         typer.echo(f"{hub}: {counted(len(done.added), 'run')} added, {len(done.known)} known{left}")
         if done.sources:

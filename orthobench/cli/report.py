@@ -1,4 +1,4 @@
-"""`orthobench report`: write the page, tables, figures or the commentary on the reproduction."""
+"""`orthobench report`: write the page, tables, figures or the account of a reproduction."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Annotated, get_args
 
 import typer
 
+from orthobench import api
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
+from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat
+from orthobench.system.files import is_stream
 
 
 @filtered()
@@ -19,7 +22,7 @@ def command(
         ReportFormat | None,
         typer.Option(
             "--format",
-            help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgfplots: "
+            help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgf: "
             "figures, 3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, "
             "claims, machines and hours.",
         ),
@@ -43,8 +46,7 @@ def command(
         typer.Option(
             "--commentary",
             metavar="FILE",
-            help="Show your Markdown text about the reproduction on the page or in REPRODUCTION.md; it may have "
-            "placeholders for measured values.",
+            help="Show your text, and your remarks on verdicts, from a TOML file on the page or in REPRODUCTION.md.",
         ),
     ] = None,
     columns: Annotated[
@@ -70,9 +72,6 @@ def command(
     leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
-    from orthobench import api
-    from orthobench.errors import UsageError
-
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
@@ -101,4 +100,6 @@ def command(
     if isinstance(written, str):
         print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
-        typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))
+        # On the other stream if the report may have gone to this one.
+        to_stream = out is not None and is_stream(out)
+        typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])), err=to_stream)

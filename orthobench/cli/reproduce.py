@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli import completion
-from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Quiet, WrittenDatabase, with_options
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    DryRun,
+    Quiet,
+    WrittenDatabase,
+    models_option,
+    split_names,
+    with_options,
+)
+from orthobench.cli.records import print_summary, print_table
+from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.errors import UsageError
 from orthobench.options.run_options import SweepOptions
-from orthobench.planning import MAX_SEEDS
-
-if TYPE_CHECKING:
-    from orthobench.api import SmallResult
+from orthobench.options.seeds import MAX_SEEDS
 
 
 @with_options(SweepOptions)
@@ -27,12 +36,7 @@ def command(
     ] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="N", help="Restrict to this table.")] = None,
     figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Restrict to this figure.")] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m", "--models", metavar="A,B", help="Restrict to these models.", autocompletion=completion.model_list
-        ),
-    ] = None,
+    models: Annotated[list[str] | None, models_option("Restrict to these models.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,19 +76,8 @@ def command(
 
     With --small: small versions of the figures of all papers, or of one. Exit code 1 if a claim does not hold.
     """
-    from orthobench.papers import find_paper
-
     if paper is not None:
-        find_paper(paper)  # before torch is loaded, which takes seconds
-
-    from orthobench import api
-    from orthobench.cli.options import split_names
-    from orthobench.cli.records import print_summary
-    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
-    from orthobench.errors import UsageError
-    from orthobench.settings.assignments import parse_conditions
-    from orthobench.store import open_store
-
+        api.descriptions.find_paper(paper)  # before torch is loaded, which takes seconds
     restricted = table or figure or models or where or scale != 1
     if small and restricted:
         raise UsageError("--small has its own sizes: leave --table, --figure, --models, --where and --scale out")
@@ -95,7 +88,7 @@ def command(
             "name a paper, for example `orthobench reproduce helfrich2018`; "
             "the quick check of all figures is `orthobench reproduce --small`"
         )
-    with resumable(TerminalDisplay(quiet, plan=dry_run or not quiet)) as display:
+    with displayed(quiet, plan=dry_run or not quiet) as display:
         if small:
             checked = api.reproduce_small(
                 paper, seeds=seeds or 1, db=db, options=options, dry_run=dry_run, display=display
@@ -108,7 +101,7 @@ def command(
                 table=table,
                 figure=figure,
                 models=split_names(models) if models else None,
-                where=parse_conditions(where or ()),
+                where=api.papers.parse_conditions(where or ()),
                 scale=scale,
                 seeds=seeds or 1,
                 db=db,
@@ -119,8 +112,7 @@ def command(
     if dry_run:
         return
     if not small:
-        with open_store(db) as store:
-            print_summary(store, result.runs)
+        print_summary(api.sweeps.summarize(result.runs, db))
         report_sweep(result)
         return
     _print_claims(checked)
@@ -129,25 +121,20 @@ def command(
         raise typer.Exit(1)
 
 
-def _print_claims(result: SmallResult) -> None:
+def _print_claims(result: api.SmallResult) -> None:
     """Print a table of the claims of all figures."""
-    from rich.table import Table
-
-    from orthobench.analysis.statistics import FEWEST_SEEDS
-    from orthobench.cli.records import console
-
-    table = Table("figure", "the paper says", "small version", "measured", box=None)
+    rows = []
     for paper, artifact, claim_results in result.figures:
         for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
             is_apart = claim_result.uncounted and not claim_result.is_hollow
             verdict = f"{claim_result.verdict}{'*' if is_apart else ''}"
-            table.add_row(name, claim_result.claim.text, verdict, claim_result.reason)
-    console().print(table)
+            rows.append((name, claim_result.claim.text, verdict, claim_result.reason))
+    print_table(("figure", "the paper says", "small version", "measured"), rows)
     counts = result.claim_counts
     confirmed, checked = counts.hollow
     if apart := replace(counts, hollow=(0, 0)).apart:
         typer.echo(f"* not counted: {apart}")
     held, total = counts.confirmed + confirmed, counts.decided + counts.undecided + checked
     words = f"{held} of {total} claims held in the small versions"
-    typer.echo(f"{words}; {checked} have fewer than {FEWEST_SEEDS} seeds" if checked else words)
+    typer.echo("; ".join(filter(None, (words, counts.hollow_words))))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
@@ -18,7 +19,11 @@ from orthobench.cli.options import (
     check_names,
     with_options,
 )
+from orthobench.cli.records import print_json, result_line
+from orthobench.cli.sessions import displayed
+from orthobench.errors import UsageError
 from orthobench.options.arguments import LARGEST_SEED
+from orthobench.options.assignments import parse_assignments
 from orthobench.options.run_options import HOW, RunOptions
 
 
@@ -39,7 +44,7 @@ def command(
         typer.Option("--file", metavar="FILE", help="A TOML file with the run, instead of TASK and MODEL."),
     ] = None,
     set_: Given = None,
-    preset: PresetName = "paper",
+    preset: PresetName = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -74,46 +79,37 @@ def command(
     The same command shows a finished run, and resumes an interrupted one. With --json the result has the form of
     `orthobench show --json`.
     """
-    from orthobench.errors import UsageError
-    from orthobench.settings.assignments import parse_assignments
-
-    given: dict[str, str] = parse_assignments(set_ or ())
     if file is not None:
-        if task or model or given or preset != "paper":
+        if task or model or set_ or preset is not None:
             raise UsageError(
                 "--file names the run already: leave everything else but --seed and --epochs out, or leave --file out"
             )
-        from orthobench.planning.file import RunFile, read_file
-
-        content = read_file(file, RunFile)
-        task, model, given, preset = content.task, content.model, content.overrides(), content.preset
-        seed = content.seed if seed is None else seed
-    if task is None or model is None:
+    elif task is None or model is None:
         raise UsageError("missing arguments: give a TASK and a MODEL, such as adding scornn, or --file run.toml")
-    check_names(task, [model], options.plugins)
-    settings = given if epochs is None else {**given, "epochs": str(epochs)}
-    from orthobench.api.runs import run
-    from orthobench.cli.records import print_json, result_line
-    from orthobench.cli.session_display import TerminalDisplay, resumable
-
-    with resumable(TerminalDisplay(quiet)) as display:
-        result = run(
-            task,
-            model,
-            preset=preset,
-            seed=seed or 0,
-            db=db,
-            force=force,
-            extend=epochs is not None,
-            settings=settings,
-            options=options,
-            display=display,
-        )
-        if not json:
+    else:
+        check_names(task, [model], options.plugins)
+    settings = parse_assignments(set_ or ())
+    if epochs is not None:
+        settings["epochs"] = str(epochs)
+    with displayed(quiet) as display:
+        if file is not None:
+            result = api.files.run_file(
+                file, seed=seed, epochs=epochs, db=db, force=force, options=options, display=display
+            )
+        else:
+            result = api.run(
+                str(task),
+                str(model),
+                preset=preset,
+                seed=seed or 0,
+                db=db,
+                force=force,
+                extend=epochs is not None,
+                settings=settings,
+                options=options,
+                display=display,
+            )
+        if json:
+            print_json(api.stored.show_run(result.key, db))
+        else:
             typer.echo(result_line(result))
-            return
-        from orthobench.cli.show import run_record
-        from orthobench.store import open_store
-
-        with open_store(db) as store:
-            print_json(run_record(store, db, store.get(result.key)))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
+from orthobench.cli.records import echo_log
+from orthobench.errors import UsageError
 from orthobench.options.arguments import PORT
 from orthobench.system.location import Location
+from orthobench.system.output import lasting_output
+from orthobench.system.signals import handled
 
 
 @contextmanager
@@ -25,11 +31,6 @@ def live_page(db: Location, port: int | None = None) -> Iterator[None]:
     Raises:
         UsageError: the port is in use.
     """
-    from threading import Thread
-
-    from orthobench import api
-    from orthobench.errors import UsageError
-
     with ExitStack() as stack:
         try:
             server = stack.enter_context(api.serve(db, port=PORT if port is None else port))
@@ -57,11 +58,6 @@ def command(
     docs/publish.md.
     `orthobench ls --help` explains the filters.
     """
-    from orthobench import api
-    from orthobench.cli.records import echo_log
-    from orthobench.system.output import lasting_output
-    from orthobench.system.signals import handled
-
     opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=filters.texts())
     with handled(), lasting_output(), opened as server:
         try:

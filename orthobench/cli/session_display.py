@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import typer
+from rich.filesize import decimal
 
+from orthobench import api, display
 from orthobench.cli.options import spelled
-from orthobench.cli.records import RunState, cell, console, print_columns, print_states
+from orthobench.cli.records import cell, console, print_columns, print_table, show_duration
 from orthobench.display.progress import ProgressDisplay
 from orthobench.errors import counted
-from orthobench.system.output import lasting_output
-
-if TYPE_CHECKING:
-    from orthobench.planning.estimate import Estimate
-    from orthobench.planning.match import MatchedSize
-    from orthobench.planning.search import Trial, Tuning, TuningResult
-    from orthobench.planning.sweep_plan import SweepPlan, Totals
-    from orthobench.session.session import SweepResult
 
 SHOWN_TRIALS = 10
-LEFT_TO_ANOTHER = 3
-"""The exit code of a sweep if another process is still training some of its runs."""
 
 
 class TerminalDisplay(ProgressDisplay):
@@ -32,26 +24,32 @@ class TerminalDisplay(ProgressDisplay):
     Args:
         quiet: show no progress, only what went wrong.
         plan: print the plan of a sweep on stdout before its runs train.
+        best_command: returns the command that trains the best trial of a search with more seeds.
     """
 
-    def __init__(self, quiet: bool = False, plan: bool = True) -> None:
+    def __init__(
+        self,
+        quiet: bool = False,
+        plan: bool = True,
+        best_command: Callable[[api.TuningResult], str] | None = None,
+    ) -> None:
         super().__init__(quiet, spelled)
-        self.plan = plan
+        self.plan, self.best_command = plan, best_command
 
-    def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
+    def on_sizes(self, sizes: Sequence[api.MatchedSize]) -> None:
         if not self.plan:
             return
         rows = [(s.model, str(s.hidden_size), str(s.parameters), str(s.target), f"{s.deviation:+.1%}") for s in sizes]
         print_columns(("model", "hidden_size", "parameters", "target", "deviation"), rows)
         typer.echo()
 
-    def on_plan(self, plan: SweepPlan) -> None:
+    def on_plan(self, plan: api.SweepPlan) -> None:
         if self.plan:
             print_plan(plan)
         elif plan.left_out:
             typer.echo(_left_out(plan), err=True)
 
-    def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
+    def on_search(self, tuning: api.Tuning, trials: Sequence[api.Trial], plan: api.SweepPlan | None) -> None:
         if not self.plan:
             return
         search, metric = tuning.search, tuning.search.metric
@@ -70,62 +68,69 @@ class TerminalDisplay(ProgressDisplay):
         if plan is not None:
             typer.echo(f"to train: {_in_words(plan.totals())}")
 
-
-@contextmanager
-def resumable(display: TerminalDisplay, hint: str = "; the same command resumes") -> Iterator[TerminalDisplay]:
-    """Display a session. If the user stops it, end the command with code 130; a closed pipe does not stop it.
-
-    Raises:
-        typer.Exit: the user stopped the session.
-    """
-    with lasting_output():
-        try:
-            yield display
-        except KeyboardInterrupt:
-            typer.echo(f"stopped{hint}", err=True)
-            raise typer.Exit(130) from None
+    def on_search_end(self, result: api.TuningResult) -> None:
+        if self.best_command is not None:
+            print_trials(result, self.best_command(result))
 
 
-def report_failures(failed: int, total: int, refused: int = 0) -> None:
-    """End the command with code 1 if runs failed.
+class RunState(NamedTuple):
+    """A run of a sweep and its state; `estimate` contains the table cells for time, memory and their source."""
+
+    key: str
+    task: str
+    model: str
+    settings: Mapping[str, str]
+    seed: int
+    state: str
+    is_left_out: bool = False
+    estimate: Sequence[str] | None = None
+
+
+NARROWEST_PLAN = 80
+"""The width in columns from which a plan has room for whole keys."""
+
+
+def print_states(runs: Sequence[RunState], given: Mapping[str, str] | None = None) -> None:
+    """Print every run with its state and estimate, and then the number of runs by state.
+
+    Settings that all runs of a task share are printed once, above the runs.
 
     Args:
-        refused: how many of the failed runs could not start, so that the database has no record of them.
-
-    Raises:
-        typer.Exit: runs failed.
+        given: the settings that all runs were given and that are not among their own.
     """
-    if not failed:
-        return
-    stored = failed - refused
-    shown = stored if refused else "them"
-    listed = (
-        f"; `orthobench ls --status failed` lists {shown}, and -v before the same command shows the calls"
-        if stored
-        else ""
-    )
-    unstored = f", of which {refused} could not start" if refused else ""
-    typer.echo(f"{failed} of {counted(total, 'run')} failed{unstored}{listed}", err=True)
-    raise typer.Exit(1)
+    shared = {task: {**(given or {}), **settings} for task, settings in _shared_settings(runs).items()}
+    several = len(shared) > 1
+    for task, settings in shared.items():
+        if settings:
+            typer.echo(f"every run{f' of {task}' if several else ''}: {cell(settings)}")
+    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
+    has_estimates = any(run.estimate and any(run.estimate) for run in runs)
+    table, terminal = display.Table(box=None), console()
+    for name in (*headings, *(("time", "memory", "judged by") if has_estimates else ())):
+        # Folded and never cut, because a key is copied; on one line where it has room next to the others.
+        table.add_column(name, overflow="fold", no_wrap=name in ("run", "state") and terminal.width >= NARROWEST_PLAN)
+    for run in runs:
+        own = {name: value for name, value in run.settings.items() if name not in shared[run.task]}
+        state = f"{run.state}, left out" if run.is_left_out else run.state
+        tasks = [run.task] if several else []
+        table.add_row(run.key, *tasks, run.model, cell(own), str(run.seed), state, *(run.estimate or ()))
+    terminal.print(table)
+    states = [run.state for run in runs]
+    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
 
 
-def report_sweep(result: SweepResult) -> None:
-    """End the command with code 1 if runs failed, else with code 3 if another process is still training runs.
-
-    Raises:
-        typer.Exit: runs failed, or another process is still training some.
-    """
-    report_failures(len(result.failed), len(result.plan.runs), result.refused)
-    if result.left:
-        runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
-        typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)
-        raise typer.Exit(LEFT_TO_ANOTHER)
+def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
+    """Return the settings that the runs of each task have in common; a single run shares none."""
+    shared: dict[str, dict[str, str]] = {}
+    for run in runs:
+        settings = shared.setdefault(run.task, dict(run.settings))
+        shared[run.task] = {name: value for name, value in settings.items() if run.settings.get(name) == value}
+    counts = Counter(run.task for run in runs)
+    return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
 
 
-def print_plan(plan: SweepPlan) -> None:
+def print_plan(plan: api.SweepPlan) -> None:
     """Print every run with its state and estimate, the number of runs by state, and the totals."""
-    from orthobench.planning.budget import show_duration
-
     print_states(
         [
             RunState(
@@ -154,15 +159,11 @@ def print_plan(plan: SweepPlan) -> None:
             typer.echo(_left_out(plan))
 
 
-def print_trials(result: TuningResult, command: str) -> None:
+def print_trials(result: api.TuningResult, command: str) -> None:
     """Print the best trials, and the command that trains the best one with more seeds."""
-    from rich.table import Table
-
     search, trials = result.tuning.search, result.trials
-    table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
-    for record in result.records()[:SHOWN_TRIALS]:
-        table.add_row(*map(cell, record.values()))
-    console().print(table)
+    rows = [list(map(cell, record.values())) for record in result.records()[:SHOWN_TRIALS]]
+    print_table(("trial", "run", "settings", "state", "judged by", "best"), rows)
     if len(trials) > SHOWN_TRIALS:
         typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")
     if result.is_exhausted:
@@ -178,7 +179,7 @@ def print_trials(result: TuningResult, command: str) -> None:
     typer.echo(f"to train the best with more seeds:\n    {command}")
 
 
-def _left_out(plan: SweepPlan) -> str:
+def _left_out(plan: api.SweepPlan) -> str:
     """Say how many runs the budget leaves out, and how many of them because their time cannot be estimated."""
     unknown = sum((plan.estimates or {})[key].seconds is None for key in plan.left_out)
     words = f"the budget leaves out {len(plan.left_out)} of {counted(len(plan.runs), 'run')}"
@@ -187,31 +188,19 @@ def _left_out(plan: SweepPlan) -> str:
     return words
 
 
-def _estimate_cells(estimate: Estimate | None) -> list[str]:
+def _estimate_cells(estimate: api.Estimate | None) -> list[str]:
     if estimate is None:
         return ["", "", ""]
-    time = "?" if estimate.seconds is None else f"~ {_range(estimate.seconds, estimate.slowest)}"
+    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
     return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
 
 
-def _range(fastest: float, slowest: float | None) -> str:
-    """Format a time, with the longest one if comparable runs differ, for example "4m 10s to 7m"."""
-    from orthobench.planning.budget import show_duration
-
-    low, high = show_duration(fastest), show_duration(slowest or fastest)
-    return low if high == low else f"{low} to {high}"
-
-
-def _in_words(totals: Totals) -> str:
+def _in_words(totals: api.Totals) -> str:
     """Describe the number of runs, their time and their memory in one line."""
-    from rich.filesize import decimal
-
-    from orthobench.planning.budget import show_duration
-
     runs = counted(totals.runs, "run")
     if totals.seconds is None:
         return runs if not totals.runs else f"{runs} without an estimate"
-    parts = [runs, f"about {_range(totals.seconds, totals.slowest)} one after the other"]
+    parts = [runs, f"about {show_duration(totals.seconds)} one after the other"]
     if totals.at_once > 1:
         parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
     if totals.memory is not None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
+from orthobench.cli.records import print_json, print_table
+from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.errors import UsageError
 from orthobench.options.run_options import WHERE, SweepOptions
-from orthobench.planning import MAX_SEEDS
-
-if TYPE_CHECKING:
-    from orthobench.papers import Study
+from orthobench.options.seeds import MAX_SEEDS
 
 
 @with_options(SweepOptions)
@@ -28,7 +30,7 @@ def command(
             help="Number of seeds: 0, 1, 2, ...; a study may limit it for some of its tasks.",
         ),
     ] = 1,
-    preset: PresetName = "paper",
+    preset: PresetName = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="The page [reports/study-NAME.html].", rich_help_panel=WHERE),
@@ -45,21 +47,15 @@ def command(
     Its runs are trained as by `sweep`, each once. The report shows the figures as well. With --json: the page, and the
     runs in the form of `orthobench ls --json` or, with --dry-run, as planned.
     """
-    from orthobench.errors import UsageError
-    from orthobench.papers import studies
-
     if list_:
-        _print_list(studies(), json)
+        _print_list(api.descriptions.studies(), json)
         return
     if name is None:
         raise UsageError("missing argument: name a study, or list them with --list")
-    from orthobench import api
-    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
-
-    with resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display:
+    with displayed(quiet, plan=not json and (dry_run or not quiet)) as display:
         result = api.study(
             name,
-            preset=preset,
+            preset=preset or "paper",
             seeds=seeds,
             out=out,
             db=db,
@@ -68,9 +64,7 @@ def command(
             display=display,
         )
     if json:
-        from orthobench.cli.records import print_json, runs_of
-
-        runs = [] if result.sweep is None else runs_of(result.sweep, db, dry_run)
+        runs = [] if result.sweep is None else api.stored.list_sweep(result.sweep, db, dry_run)
         print_json({"study": name, "page": None if result.page is None else str(result.page), "runs": runs})
     elif result.page is not None:
         typer.echo(result.page)
@@ -80,15 +74,8 @@ def command(
         report_sweep(result.sweep)
 
 
-def _print_list(known: tuple[Study, ...], json: bool) -> None:
-    from rich.table import Table
-
-    from orthobench.cli import records
-
+def _print_list(studies: Sequence[dict[str, str]], json: bool) -> None:
     if json:
-        records.print_json([{"name": s.name, "title": s.title, "paper": s.source, "figure": s.figure} for s in known])
-        return
-    table = Table("study", "title", "paper", "figure", box=None)
-    for study in known:
-        table.add_row(study.name, study.title, study.source, study.figure)
-    records.console().print(table)
+        print_json(studies)
+    else:
+        print_table(("study", "title", "paper", "figure"), [tuple(study.values()) for study in studies])

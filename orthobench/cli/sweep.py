@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench import api
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
@@ -19,20 +20,23 @@ from orthobench.cli.options import (
     Quiet,
     WrittenDatabase,
     check_names,
+    models_option,
     split_names,
     with_options,
 )
+from orthobench.cli.records import print_json, print_summary
 from orthobench.cli.serve import live_page
+from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.errors import UsageError, shell_command
 from orthobench.options.arguments import LARGEST_SEED, PORT
+from orthobench.options.assignments import parse_assignments
 from orthobench.options.run_options import WHERE, SweepOptions
-from orthobench.planning.seeds import more_seeds, parse_seeds
+from orthobench.options.seeds import parse_seeds
 
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.planning.file import sweep_schema
-
-        typer.echo(sweep_schema())
+        typer.echo(api.descriptions.sweep_schema())
         raise typer.Exit
 
 
@@ -41,16 +45,7 @@ def command(
     task: Annotated[
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m",
-            "--models",
-            metavar="A,B",
-            help="The models, separated by commas.",
-            autocompletion=completion.model_list,
-        ),
-    ] = None,
+    models: Annotated[list[str] | None, models_option("The models, separated by commas.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -87,7 +82,7 @@ def command(
         ),
     ] = None,
     match_parameters: MatchParameters = None,
-    preset: PresetName = "paper",
+    preset: PresetName = None,
     db: WrittenDatabase = DEFAULT_DATABASE,
     *,
     options: SweepOptions,
@@ -129,32 +124,20 @@ def command(
     With --json the result has the form of `orthobench ls --json`; with --dry-run it has the planned runs.
     Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
-    from orthobench.errors import UsageError
-
     names = split_names(models) if models else []
     if task is not None and task.endswith(".toml"):
         raise UsageError(f"'{task}' is a file: write --file {task}")
     check_names(task, names, options.plugins)
-
-    from orthobench.settings.assignments import parse_assignments
-
     if port is not None and not serve:
         raise UsageError("--port is for the live page: add --serve, or leave it out")
     chosen = None if seeds is None and first_seed is None else parse_seeds(seeds or "1", first_seed)
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    from orthobench import api
-    from orthobench.analysis.inference import deciding_seeds
-    from orthobench.analysis.variants import group, variants
-    from orthobench.cli.records import print_json, print_summary, runs_of
-    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
-    from orthobench.store import open_store
-
     with (
-        resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,
+        displayed(quiet, plan=not json and (dry_run or not quiet)) as display,
         live_page(db, port) if serve and not dry_run else nullcontext(),
     ):
         if file is not None:
-            if task or models or grid or set_ or match_parameters or preset != "paper":
+            if task or models or grid or set_ or match_parameters or preset is not None:
                 raise UsageError(
                     "--file names the runs already: leave everything else but --seeds out, or leave --file out"
                 )
@@ -176,19 +159,12 @@ def command(
                 display=display,
             )
     if json:
-        print_json(runs_of(result, db, dry_run))
+        print_json(api.stored.list_sweep(result, db, dry_run))
     elif not dry_run:
-        with open_store(db) as store:
-            print_summary(store, result.runs)
+        print_summary(api.sweeps.summarize(result.runs, db))
     if result.runs and not (json or dry_run or quiet):
-        from orthobench.errors import shell_command
-        from orthobench.store.sqlite import database_words
-
-        trained = sorted({run.seed for run in result.runs})
-        conditions = group(variants(result.runs), lambda variant: variant.run.condition)
-        needed = deciding_seeds(max(map(len, conditions), default=1) - 1) or 0
-        words = database_words(db, writes=False)
+        words = api.names.database_words(db, writes=False)
         typer.echo(f"the page: {shell_command('report', '--html', *words)}")
-        typer.echo(f"more seeds: the same command with --seeds {more_seeds(trained, needed)}")
+        typer.echo(f"more seeds: the same command with --seeds {api.sweeps.more_seeds(result.runs)}")
     if not dry_run:
         report_sweep(result)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import completion
+from orthobench import api
+from orthobench.cli import completion, records
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -18,7 +19,9 @@ from orthobench.cli.options import (
     PluginFiles,
     Quiet,
 )
+from orthobench.cli.sessions import displayed
 from orthobench.options.arguments import DeviceName
+from orthobench.options.assignments import parse_assignments
 
 
 def command(
@@ -45,7 +48,7 @@ def command(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train a stored run again on this machine, and compare both.
+    """Train a stored run again here, and compare both.
 
     The run is stored in a temporary database. In the environment of the stored run, all numbers have to be equal
     bit for bit. Elsewhere, the result has to be within the spread of the variant's other seeds. --db may also name
@@ -53,13 +56,8 @@ def command(
 
     Exit code 1: the numbers differ; 2: the run cannot be verified here.
     """
-    from orthobench.api.sharing import verify
-    from orthobench.cli import records
-    from orthobench.cli.session_display import TerminalDisplay, resumable
-    from orthobench.settings.assignments import parse_assignments
-
-    with resumable(TerminalDisplay(quiet), hint="") as display:
-        result = verify(
+    with displayed(quiet, hint="") as display:
+        result = api.verify(
             run,
             db,
             files=parse_assignments(set_ or ()),

@@ -1,24 +1,31 @@
-"""The kernels of the recurrences: their caches, back ends and self-tests."""
+"""The kernels of the recurrences: their caches, back ends and tests."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
 import torch
 
 from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.diagnosis.storage import folder_finding
 from orthobench.recurrence import BACKENDS
-from orthobench.recurrence.cpu import c_comparisons, call_c, library, native
-from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import self_test, self_test_verdicts
-from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
-from orthobench.system.cache import cache_folder, written_by_others
+from orthobench.recurrence.cpu import call_c, library, native
+from orthobench.recurrence.cuda import launch, persistent, self_test
+from orthobench.system.cache import cache_folder
+
+TESTS = "orthobench.testing.kernels"
+"""The package of the installed tests, which compare kernels with the reference."""
 
 
 def caches() -> Iterator[DoctorFinding]:
-    """Yield findings on the folder of the index, of the CUDA kernels and of their self-tests' verdicts."""
+    """Yield a finding on the folder of the CUDA kernels and of their self-tests' verdicts."""
     section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else nothing is kept between commands"
     try:
         folder = cache_folder()
@@ -26,9 +33,6 @@ def caches() -> Iterator[DoctorFinding]:
         yield DoctorFinding(section, "folder", str(error), Level.ACTION, otherwise)
         return
     yield folder_finding(section, "folder", folder, otherwise)
-    if reason := written_by_others(folder):
-        fix = "remove the folder, or set $ORTHOBENCH_CACHE to one that only you can write to"
-        yield DoctorFinding(section, "owner", f"not used: {reason}", Level.ACTION, fix)
 
 
 def back_ends() -> Iterator[DoctorFinding]:
@@ -55,56 +59,60 @@ def _cuda(section: str) -> DoctorFinding:
         return DoctorFinding(section, "cuda", "torch sees no CUDA device")
     if importlib.util.find_spec("triton") is None:
         return DoctorFinding(section, "cuda", "triton is not installed", Level.ACTION, "pip install triton")
-    reasons = {cuda.unsupported(call) for call in self_test.examples(torch.device("cuda"))} - {None}
-    if reasons:
-        return DoctorFinding(section, "cuda", "; ".join(map(str, reasons)), Level.NOTE, "recurrences run in PyTorch")
-    return DoctorFinding(section, "cuda", "Triton kernels, for float32 on the GPU")
+    reasons = persistent.problem(torch.device("cuda", 0)), launch.triton_problem()
+    if any(reasons):
+        text = "; ".join(reason for reason in reasons if reason)
+        return DoctorFinding(section, "cuda", text, Level.NOTE, "recurrences without a kernel run in PyTorch")
+    return DoctorFinding(section, "cuda", "CUDA C++ and Triton kernels, for float32 on the GPU")
 
 
 def self_tests(retest: bool = False) -> Iterator[DoctorFinding]:
-    """Yield the comparison of each kernel with the reference; run it for CUDA kernels without a verdict.
+    """Yield the verdicts on the CUDA kernels, and with `retest` the result of the installed tests of all kernels.
 
     Args:
-        retest: whether to compare C kernels, and CUDA kernels even if they have a verdict.
+        retest: whether to run the tests, after which CUDA kernels have new verdicts.
     """
-    section = "self-tests"
-    if call_c.missing() is None and retest:
-        for name, agrees in c_comparisons.comparisons().items():
-            if agrees():
-                yield DoctorFinding(section, f"C kernels of {name}", "agree with the reference")
-            else:
-                fix = "install again with another compiler ($CC), and report this with the compiler's version"
-                yield DoctorFinding(section, f"C kernels of {name}", "differ from the reference", Level.ACTION, fix)
+    section, devices = "self-tests", [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    if retest:
+        for device in devices:
+            self_test.forget(device)
+        yield from _installed_tests(section)
     elif call_c.missing() is None:
-        yield DoctorFinding(section, "C kernels", "`orthobench doctor --retest` compares them with the reference")
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            yield from _cuda_self_tests(section, torch.device("cuda", number), retest)
+        yield DoctorFinding(section, "kernels", "`orthobench doctor --retest` compares them with the reference")
+    for device in devices:
+        for name, verdict in self_test.verdicts(device).items():
+            subject = f"GPU {device.index}: {name}"
+            if verdict == self_test.PASSED:
+                yield DoctorFinding(section, subject, verdict)
+            else:
+                fix = "PyTorch is used instead, which is slower; update the driver, then `orthobench doctor --retest`"
+                yield DoctorFinding(section, subject, f"failed: {verdict}", Level.ACTION, fix)
 
 
-def _cuda_self_tests(section: str, device: torch.device, retest: bool) -> Iterator[DoctorFinding]:
-    where, seen = f"GPU {device.index or 0}", set[self_test.KernelVariant]()
-    for call in self_test.examples(device):
-        if cuda.unsupported(call) is not None:
-            continue
-        for form in self_test.forms(call):
-            if form in seen:
-                continue
-            seen.add(form)
-            try:
-                verdict = self_test_verdicts.judge(call, form, cuda.run, retest)
-            except RuntimeError as error:  # the context is broken, or memory is full
-                yield DoctorFinding(
-                    section, f"{where}: {form}", str(error), Level.ACTION, "run orthobench doctor again"
-                )
-                return
-            yield _finding(section, where, verdict)
-
-
-def _finding(section: str, where: str, verdict: SelfTestVerdict) -> DoctorFinding:
-    subject = f"{where}: {verdict.form}"
-    if verdict.passed:
-        worst = max(verdict.errors.values(), default=0.0)
-        return DoctorFinding(section, subject, f"passed, largest error {worst:.1e}")
-    fix = "PyTorch is used instead, which is slower; update the driver, then `orthobench doctor --retest`"
-    return DoctorFinding(section, subject, f"failed: {verdict.reason}", Level.ACTION, fix)
+def _installed_tests(section: str) -> Iterator[DoctorFinding]:
+    """Run the installed tests in a process of their own, which a wrong kernel may end, and yield what they found."""
+    if importlib.util.find_spec("pytest") is None:
+        yield DoctorFinding(
+            section, "kernels", "not tested: pytest is not installed", Level.ACTION, "pip install pytest"
+        )
+        return
+    fix = "install again with another compiler ($CC) or driver, and report this with their versions"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        # Without the settings and plugins of the user's own tests.
+        options = ["-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider", f"--junit-xml={report}"]
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        command = [sys.executable, "-P", "-m", "pytest", *options, "--pyargs", TESTS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode not in (0, 1) or not report.exists():
+            last = (done.stdout + done.stderr).strip().rpartition("\n")[2]
+            text = f"their tests ended with exit code {done.returncode}: {last}"
+            yield DoctorFinding(section, "kernels", text, Level.ACTION, fix)
+            return
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    for case in cases:
+        if (problem := next(case.iter("failure"), None)) is not None:
+            text = str(problem.get("message")).partition("\n")[0]
+            yield DoctorFinding(section, f"kernels, {case.get('name')}", text, Level.ACTION, fix)
+    if done.returncode == 0:
+        yield DoctorFinding(section, "kernels", f"agree with the reference ({len(cases)} tests)")

@@ -19,16 +19,18 @@ from orthobench.data import speech
 from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.errors import installation
 from orthobench.recurrence.cpu import call_c
-from orthobench.recurrence.cuda import self_test_verdicts
+from orthobench.recurrence.cuda import self_test
 from orthobench.system import environment
 from orthobench.system.location import from_home
 from orthobench.version import __version__
 
 EXTRAS = {
     "audio": speech.PACKAGES,
-    "hub": ("huggingface_hub", "pyarrow"),
+    "cells": ("ziglang",),
+    "hub": ("huggingface_hub",),
     "mlflow": ("mlflow", "sqlparse"),
     "onnx": ("onnx", "onnxscript"),
+    "parquet": ("pyarrow",),
     "postgresql": ("psycopg",),
     "ray": ("ray",),
     "search": ("optuna",),
@@ -41,9 +43,11 @@ EXTRAS = {
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
+    "cells": "kernels of your own cells where there is no C compiler",
     "hub": "orthobench publish --hub",
     "mlflow": "`log_to='mlflow'`",
     "onnx": "the export of a model to ONNX",
+    "parquet": "tables in Parquet",
     "postgresql": "a PostgreSQL server as database",
     "ray": "`executor='ray'`",
     "search": "orthobench tune",
@@ -97,7 +101,7 @@ def devices() -> Iterator[DoctorFinding]:
 
 def _gpus(section: str) -> Iterator[DoctorFinding]:
     if torch.cuda.is_available():
-        driver = self_test_verdicts.driver_version()
+        driver = self_test.driver_version()
         for number in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(number)
             capability = (properties.major, properties.minor)
@@ -111,7 +115,7 @@ def _gpus(section: str) -> Iterator[DoctorFinding]:
             else:
                 yield DoctorFinding(section, f"GPU {number}", text)
         return
-    if (driver := self_test_verdicts.driver_version()) is None:
+    if (driver := self_test.driver_version()) is None:
         yield DoctorFinding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
         return
     if torch.version.cuda is None:
@@ -133,7 +137,11 @@ def compilers() -> Iterator[DoctorFinding]:
         fix = "install gcc or clang, such as apt install gcc, or set $CC"
         yield DoctorFinding(section, "C compiler", f"{command[0]} does not exist", Level.ACTION, fix)
     else:
-        yield DoctorFinding(section, "C compiler", f"{command[0]} does not exist, and nothing needs it here")
+        yield DoctorFinding(
+            section,
+            "C compiler",
+            f"{command[0]} does not exist, and nothing but kernels of your own cells needs it here",
+        )
     if not torch.cuda.is_available():
         return
     if importlib.util.find_spec("triton") is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.executors.job import Outcome
+    from orthobench.executors.job import JobOutcome
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial, Tuning, TuningResult
@@ -27,7 +27,7 @@ class JobsDisplay:
     def print_line(self, text: str) -> None:
         """Receive a line about a job, for example a line that its process printed."""
 
-    def on_outcome(self, outcome: Outcome) -> None:
+    def on_outcome(self, outcome: JobOutcome) -> None:
         """Receive the outcome of a job."""
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orthobench.display.console import Console
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.errors import counted
-from orthobench.executors.job import Ending, Outcome
+from orthobench.executors.job import Ending, JobOutcome
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
 if TYPE_CHECKING:
@@ -100,8 +100,14 @@ class Progress(LiveDisplay, EventSink):
     def on_start(self, start: RunStart) -> None:
         self.run = start
         self.start_time = time.monotonic()
-        if not self.live:
-            print(f"{self.label}: run {start.key}, {start.parameter_count} parameters, {start.device}", file=sys.stderr)
+        if not self.live or start.preset == "quick":
+            facts = [f"run {start.key}", f"{start.parameter_count} parameters", str(start.device)]
+            facts += [f"preset {start.preset}"] if start.preset else []
+            line = f"{self.label}: {', '.join(facts)}"
+            if self.live:  # above the live table, because a small version may be the default
+                self.bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
+            else:
+                print(line, file=sys.stderr)
 
     def on_iteration(self, iteration: int) -> None:
         assert self.run is not None
@@ -127,6 +133,7 @@ class Progress(LiveDisplay, EventSink):
         value = f"{split}{metric} {evaluation.metrics_of(evaluation.judge).get(metric, float('nan')):.4g}"
         baseline = f"(baseline {self.run.baselines[metric]:.4g})"
         if self.live:
+            self.on_iteration(iteration)  # because a worker tells only of some iterations, and seldom of the last
             fields: dict[str, Any] = {"result": f"{loss}{value}", "value": value, "baseline": baseline}
             total = iteration if evaluation.solved else total
             self.bar.update(self.row, total=total, completed=iteration, **fields)
@@ -319,7 +326,7 @@ class JobLines(JobsDisplay):
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr)
 
-    def on_outcome(self, outcome: Outcome) -> None:
+    def on_outcome(self, outcome: JobOutcome) -> None:
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")

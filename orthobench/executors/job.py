@@ -100,7 +100,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """The ending of a job, and its cause in one line unless it is a result.
 
     Attributes:
@@ -120,7 +120,7 @@ SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
 class Executor(Protocol):
     """An executor of jobs."""
 
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs, and yield the outcome of each job when it ends, in any order.
 
         A job that fails does not stop the others. When the user asks to stop, no further job starts, running jobs end
@@ -170,28 +170,28 @@ def train_job(
 
 def attempt(
     job: Job, sink: EventSink, should_stop: Callable[[], bool] = lambda: False, store: Store | None = None
-) -> Outcome:
+) -> JobOutcome:
     """Train a job in this process and return its outcome; of all exceptions, only KeyboardInterrupt is not caught."""
     try:
         run = train_job(job, sink, should_stop, store)
     except Pruned as reason:
-        return Outcome(job, Ending.PRUNED, str(reason))
+        return JobOutcome(job, Ending.PRUNED, str(reason))
     except Interrupted:
-        return Outcome(job, Ending.INTERRUPTED)
+        return JobOutcome(job, Ending.INTERRUPTED)
     except RunLockedError as error:
-        return Outcome(job, Ending.BUSY, str(error))
+        return JobOutcome(job, Ending.BUSY, str(error))
     except OrthobenchError as error:
-        return Outcome(job, Ending.REFUSED, str(error))
+        return JobOutcome(job, Ending.REFUSED, str(error))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the code of a layer may exit, or raise any error
         cause = str(error) if isinstance(error, OutOfMemory) else described(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause, traceback_text())
+        return JobOutcome(job, Ending.FAILED, cause, traceback_text())
     if run.status == Status.DIVERGED:
-        return Outcome(job, Ending.DIVERGED, run.message or "")
-    return Outcome(job, Ending.FINISHED)
+        return JobOutcome(job, Ending.DIVERGED, run.message or "")
+    return JobOutcome(job, Ending.FINISHED)
 
 
 def record_failure(store: Store, job: Job, cause: str) -> None:

@@ -1,46 +1,49 @@
 """Train runs in worker processes on this machine.
 
-On Linux the workers are forks of one process that has imported PyTorch. If a worker dies, only its own run ends. A
-segmentation fault or the out-of-memory killer shows in its exit code, the database records the cause, and the next run
-starts. Workers have their own sessions, so a Ctrl-C on the terminal reaches only this process, which then asks the
-workers to stop. If this process dies, the input of the workers ends and they stop.
+On Linux the workers are forks of one process that has imported PyTorch, the fork server of `multiprocessing`. If a
+worker dies, only its own run ends. A segmentation fault or the out-of-memory killer shows in its exit code, the
+database records the cause, and the next run starts. Workers have their own sessions, so a Ctrl-C on the terminal
+reaches only this process, which then asks the workers to stop. If this process dies, its pipes close and they stop.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import pickle
-import queue
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
-from orthobench.executors.fork_server import ForkServer
-from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
+from orthobench.executors import worker
+from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, record_failure
 from orthobench.store import Status, Store
+from orthobench.system.cores import IDLE_THREADS
 from orthobench.system.signals import REQUESTS
+from orthobench.system.spawn import start, start_fork_server
 from orthobench.training.checkpoint import is_locked, remove_leftovers
-from orthobench.training.events import EventSink, replay
+from orthobench.training.events import EventSink
 from orthobench.training.settled import is_settled
 
+KILLED = "killed by signal"
+"""The beginning of the cause of a run whose process the system has killed."""
 POLL_SECONDS = 0.1
 """Time between two checks for a request to stop."""
 STOP_SECONDS = 60.0
 """Time that a worker gets to write its checkpoint when this process fails."""
-FORKS = sys.platform == "linux"
-"""Whether workers are forks, which Apple's libraries do not survive."""
+CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+"""How workers start; Apple's libraries do not survive a fork."""
+PLANNED = "orthobench.models.", "orthobench.tasks.", "orthobench.recurrence."
+"""The beginnings of the names of modules that runs of the same model and task need."""
 
 
 def visible_gpus() -> list[str]:
@@ -91,35 +94,27 @@ class ProcessExecutor:
         self.store, self.slots, self.cores = store, slots, cores
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""
         waiting, free = deque(jobs), deque(self.slots)
-        running: dict[int, _Worker] = {}
-        # One queue for all workers, because only this thread may touch sinks and the
-        # database; the threads that read pipes just put.
-        messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        running: list[_Worker] = []
         stopping = False
-        server: ForkServer | None = None
+        # In a thread, because the import of PyTorch would hold up this loop, and with it the display and Ctrl-C.
+        server = threading.Thread(target=_start_server, daemon=True)
+        server.start()
         try:
             while running or waiting:
                 if not stopping and self.should_stop():
                     stopping = True
                     waiting.clear()
-                    for worker in running.values():
-                        if worker.has_reported:
-                            worker.ask_to_stop()
-                        else:  # it still imports torch or generates its data, and has nothing to lose
-                            worker.process.kill()
+                    for each in running:
+                        if each.has_reported:
+                            each.ask_to_stop()
+                        else:  # it still generates its data, and has nothing to lose
+                            each.process.kill()
                 if waiting and free and not may_start():
                     waiting.clear()
-                # A server that dies before it is ready is not replaced, because one that cannot import PyTorch would
-                # fail again and again. The jobs then fail with its exit code.
-                if waiting and FORKS and (server is None or (server.is_ready and server.process.poll() is not None)):
-                    server = ForkServer(worker_environment())
-                # Jobs wait until the import is over, because `fork` would block this loop
-                # meanwhile, and with it the display and Ctrl-C.
-                can_start = server is None or server.is_ready or server.process.poll() is not None
-                while waiting and free and can_start:
+                while waiting and free and not server.is_alive():
                     # Not all slots, because the last runs of a sweep are fewer, and would leave cores idle.
                     sharers = min(len(self.slots), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
@@ -128,92 +123,74 @@ class ProcessExecutor:
                         continue
                     try:
                         # The slot stays in `free` until the process exists, because a failed start would lose it.
-                        worker = _Worker(job, free[0], messages, server)
-                    except OSError as error:
-                        code = None if server is None else server.process.poll()
-                        cause = (
-                            f"no process could be started: {error.strerror}" if code is None else describe_exit(code)
-                        )
-                        yield self._failed(job, cause)
+                        each = _Worker(job, free[0])
+                    except (OSError, EOFError) as error:
+                        yield self._failed(job, f"no process could be started: {error}")
                         continue
                     free.popleft()
-                    running[worker.process.pid] = worker
-                    worker.sink = worker.display.enter_context(self.open_sink(job))
-                try:
-                    # With a timeout, because a signal's handler only sets a flag, and `get` would go on waiting.
-                    pid, message = messages.get(timeout=POLL_SECONDS)
-                except queue.Empty:
-                    continue
-                worker = running[pid]
-                worker.has_reported |= message["kind"] not in ("printed", "exited")
-                match message["kind"]:
-                    case "printed":
-                        self.print_line(f"{worker.job.label}: {message['line']}")
-                    case "outcome":
-                        worker.outcome = Outcome(
-                            worker.job, Ending(message["ending"]), message["cause"], message["traceback"]
-                        )
-                    case "exited":
-                        worker.close()
-                        outcome = self._outcome(worker, message["code"], stopping)
-                        free.append(running.pop(pid).slot)
-                        yield outcome
-                    case _:
-                        assert worker.sink is not None
-                        replay(message, worker.sink)
+                    running.append(each)
+                    each.sink = each.display.enter_context(self.open_sink(job))
+                # With a timeout, because a signal's handler only sets a flag, and `wait` would go on waiting.
+                ends: dict[Any, _Worker] = {end: each for each in running for end in each.open}
+                for end in wait(list(ends), POLL_SECONDS):
+                    each = ends[end]
+                    if end is each.printed:
+                        for line in each.printed_lines():
+                            self.print_line(f"{each.job.label}: {line}")
+                    else:
+                        each.receive_event()
+                    if not each.open:
+                        running.remove(each)
+                        each.close()
+                        free.append(each.slot)
+                        yield self._outcome(each, stopping)
         # Workers get time for a checkpoint here, because `finally` kills them, and all
         # iterations since the last one would be lost.
         except Exception:  # such as a lost database
-            self._stop_all(running.values())
+            for each in running:
+                each.leave()
+            for each in running:
+                each.process.join(STOP_SECONDS)
             raise
         finally:
             # All are killed before the first is awaited, because they then end at the same time.
-            for worker in running.values():
-                worker.process.kill()
-            for worker in running.values():
-                worker.process.wait()
-                worker.close()
+            for each in running:
+                each.process.kill()
+            for each in running:
+                each.close()
                 with suppress(SQLAlchemyError):
-                    self._mark_interrupted(worker.job)
-            if server is not None:
-                server.close()
+                    self._mark_interrupted(each.job)
 
-    def _stop_all(self, workers: Iterable[_Worker]) -> None:
-        """Ask all workers to stop, and give them time to write their checkpoints."""
-        for worker in workers:
-            worker.ask_to_stop()
-        for worker in workers:
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(STOP_SECONDS)
-
-    def _settled_outcome(self, job: Job) -> Outcome | None:
+    def _settled_outcome(self, job: Job) -> JobOutcome | None:
         """Return the outcome of a job that another process trains now or has finished in the meantime."""
         if is_locked(self.store, job.checkpoints):
-            return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
+            return JobOutcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
         if run is not None and is_settled(run, job.checkpoints, job.options.on_divergence):
-            return Outcome(job, Ending(run.status), run.message or "")
+            return JobOutcome(job, Ending(run.status), run.message or "")
         return None
 
-    def _outcome(self, worker: _Worker, code: int, stopping: bool) -> Outcome:
+    def _outcome(self, worker: _Worker, stopping: bool) -> JobOutcome:
         """Return the outcome of a worker that has exited."""
         # The worker's own word counts more than its exit code, because Python may still crash while
         # it shuts down, with everything stored.
         if worker.outcome is not None:
             return worker.outcome
+        code = worker.process.exitcode
+        assert code is not None
         if stopping and (not worker.has_reported or -code in REQUESTS):  # before it had signal handlers
             self._mark_interrupted(worker.job)
-            return Outcome(worker.job, Ending.INTERRUPTED)
+            return JobOutcome(worker.job, Ending.INTERRUPTED)
         # Ask the database, because a worker may be killed between its last commit and its message.
         run = self.store.find(worker.job.spec.key)
         if run is not None and Status(run.status).is_final:
             remove_leftovers(self.store, worker.job.checkpoints)
-            return Outcome(worker.job, Ending(run.status), run.message or "")
+            return JobOutcome(worker.job, Ending(run.status), run.message or "")
         return self._failed(worker.job, describe_exit(code))
 
-    def _failed(self, job: Job, cause: str) -> Outcome:
+    def _failed(self, job: Job, cause: str) -> JobOutcome:
         record_failure(self.store, job, cause)
-        return Outcome(job, Ending.FAILED, cause)
+        return JobOutcome(job, Ending.FAILED, cause)
 
     def _mark_interrupted(self, job: Job) -> None:
         run = self.store.find(job.spec.key)
@@ -221,94 +198,77 @@ class ProcessExecutor:
             self.store.update(run.id, {"status": Status.INTERRUPTED})
 
 
-def worker_environment() -> dict[str, str]:
-    """Return the environment of workers, except for what differs between them."""
-    # Our own path and not the variable, because the program may have added folders in which its plugins are found.
-    path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
+def _start_server() -> None:
+    # Also what planning has imported here: the models and tasks of the runs, and their kernels.
+    own = [name for name in sys.modules if name.startswith(PLANNED)]
+    with suppress(OSError, EOFError):  # the first worker says why
+        if CONTEXT.get_start_method() == "forkserver":
+            start_fork_server(["orthobench.executors.preload", *own])
 
 
 class _Worker:
-    """A worker process and the threads that read its output.
+    """A worker process.
 
-    Args:
-        server: forks the worker; None starts a new interpreter.
+    Attributes:
+        open: the pipes to it that it has not closed; it closes all of them when it ends.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        slot: str | None,
-        messages: queue.SimpleQueue[tuple[int, dict[str, Any]]],
-        server: ForkServer | None,
-    ) -> None:
-        self.job, self.slot, self.messages = job, slot, messages
+    def __init__(self, job: Job, slot: str | None) -> None:
+        self.job, self.slot = job, slot
         self.display = ExitStack()
         self.sink: EventSink | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: JobOutcome | None = None
         self.has_reported = False
         # The GPU is chosen by a variable, because a job knows it as `cuda` alone. A fork still reads the
         # variable, as its server opens no CUDA context.
         own = {"OMP_NUM_THREADS": str(job.threads)} | ({} if slot is None else {"CUDA_VISIBLE_DEVICES": slot})
-        (their_input, request), (output, their_output), (printed, their_printed) = os.pipe(), os.pipe(), os.pipe()
-        theirs = their_input, their_output, their_printed
-        try:
-            self.process = _start(own, theirs) if server is None else server.fork(own, theirs)
-        except OSError:
-            for descriptor in (request, output, printed):
-                os.close(descriptor)
-            raise
-        finally:
-            # No copy may stay open here, because a reader sees the end of a pipe only when all its writers are closed.
-            for descriptor in theirs:
-                os.close(descriptor)
-        self._request, self._output = os.fdopen(request, "wb"), os.fdopen(output, "rb")
-        self._printed = threading.Thread(target=self._read_printed, args=[os.fdopen(printed, "rb")], daemon=True)
-        self._printed.start()
-        threading.Thread(target=self._read_messages, daemon=True).start()
-        with suppress(BrokenPipeError):  # the worker has already ended; its exit code tells why
-            self._request.write(pickle.dumps(job))
-            self._request.flush()
+        self._events, events = CONTEXT.Pipe()
+        self.printed, printed = CONTEXT.Pipe(duplex=False)
+        self.open: list[Connection] = [self._events, self.printed]
+        self._line = b""
+        # No copy may stay open here, because a reader sees the end of a pipe only when all its writers are closed.
+        with events, printed:
+            environment = {**IDLE_THREADS, **os.environ, **own}
+            self.process = CONTEXT.Process(target=worker.main, args=(job, events, printed, environment))
+            start(self.process)
 
     def ask_to_stop(self) -> None:
-        """Close the worker's input, which asks it to stop."""
-        with suppress(BrokenPipeError):
-            self._request.close()
+        """Ask the worker to stop after its current iteration."""
+        with suppress(OSError):  # it has already ended
+            self._events.send(None)
 
-    def close(self) -> None:
-        """Remove the worker from the display. The reading threads close the pipes."""
-        self.ask_to_stop()
+    def receive_event(self) -> None:
+        """Send the next event of the worker to its sink, or keep its outcome."""
+        try:
+            event, *content = self._events.recv()
+        except (EOFError, OSError):  # also in the middle of an event
+            self.open.remove(self._events)
+            return
+        self.has_reported = True
+        if event == "outcome":
+            self.outcome = JobOutcome(self.job, *content)
+        else:
+            getattr(self.sink, event)(*content)
+
+    def printed_lines(self) -> list[str]:
+        """Return the lines that the worker has printed; at the end also a line without an end."""
+        new = os.read(self.printed.fileno(), 1 << 16)
+        *lines, self._line = (self._line + new).split(b"\n")
+        if not new:
+            self.open.remove(self.printed)
+            lines += filter(None, [self._line])
+        return [line.decode(errors="replace").rstrip() for line in lines]
+
+    def leave(self) -> None:
+        """Close the pipes, upon which the worker stops after its current iteration, and remove it from the display."""
+        self._events.close()
+        self.printed.close()
         self.display.close()
 
-    def _read_messages(self) -> None:
-        with self._output as lines:
-            for line in lines:
-                with suppress(ValueError):  # a line cut off by the end of the process
-                    self.messages.put((self.process.pid, json.loads(line)))
-        # First the thread of the printed lines, because `run` no longer knows the worker after "exited".
-        self._printed.join()
-        self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
-
-    def _read_printed(self, stream: BinaryIO) -> None:
-        with stream as lines:
-            for line in lines:
-                content = {"kind": "printed", "line": line.decode(errors="replace").rstrip()}
-                self.messages.put((self.process.pid, content))
-
-
-def _start(environment: dict[str, str], descriptors: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-    """Start a worker as a new interpreter."""
-    their_input, their_output, their_printed = descriptors
-    return subprocess.Popen(
-        # -P, because the current folder may hold a file such as random.py, which
-        # Python would import in place of its own.
-        [sys.executable, "-P", "-m", "orthobench.executors.worker"],
-        stdin=their_input,
-        stdout=their_output,
-        stderr=their_printed,
-        env=worker_environment() | environment,
-        start_new_session=True,
-    )
+    def close(self) -> None:
+        """Wait for the end of the process."""
+        self.leave()
+        self.process.join()
 
 
 def describe_exit(code: int) -> str:
@@ -318,5 +278,5 @@ def describe_exit(code: int) -> str:
     if -code == signal.SIGSEGV:
         return "segmentation fault"
     if -code == signal.SIGKILL:
-        return "killed by signal 9 (out of memory?)"
-    return f"killed by signal {-code} ({signal.strsignal(-code)})"
+        return f"{KILLED} 9 (out of memory?)"
+    return f"{KILLED} {-code} ({signal.strsignal(-code)})"

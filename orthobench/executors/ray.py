@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
-from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, attempt, record_failure
+from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, attempt, record_failure
 from orthobench.system.location import Location
 from orthobench.system.own_code import described
 from orthobench.training.events import EventSink
@@ -133,7 +133,7 @@ class RayExecutor:
         self.cluster, self.store, self.ray = cluster, store, cluster.ray
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early cancels the tasks."""
         waiting, tasks = deque(jobs), dict[Any, WatchedJob]()
         stopping = over = False
@@ -173,22 +173,22 @@ class RayExecutor:
                     self.ray.cancel(reference, force=True)
                 task.display.close()
 
-    def _outcome(self, task: WatchedJob, reference: Any, stopping: bool) -> Outcome | WatchedJob | None:
+    def _outcome(self, task: WatchedJob, reference: Any, stopping: bool) -> JobOutcome | WatchedJob | None:
         """Return the outcome of a job, the task itself if it has to start again, or None if it never started."""
         from ray import exceptions
 
         job, run = task.job, self.store.find(task.job.spec.key)
         try:
             ending, cause, traceback = self.ray.get(reference)
-            return Outcome(job, Ending(ending), cause, traceback)
+            return JobOutcome(job, Ending(ending), cause, traceback)
         except exceptions.TaskCancelledError:
-            return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
+            return None if task.sink is None else JobOutcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # code around `attempt` failed
             cause = described(error.cause)
         except exceptions.RayError as error:
             cause = one_line(error)
             if stopping:
-                return Outcome(job, Ending.INTERRUPTED)
+                return JobOutcome(job, Ending.INTERRUPTED)
             iteration = run.iterations if run is not None else 0
             if task.may_resume_after_loss(iteration):
                 self.print_line(
@@ -196,7 +196,7 @@ class RayExecutor:
                 )
                 return task
         record_failure(self.store, job, cause)
-        return Outcome(job, Ending.FAILED, cause)
+        return JobOutcome(job, Ending.FAILED, cause)
 
 
 def train_remotely(job: Job, resumed: bool) -> tuple[str, str, str]:

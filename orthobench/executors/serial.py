@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from orthobench.executors.job import Job, Outcome, SinkFactory, attempt
+from orthobench.executors.job import Job, JobOutcome, SinkFactory, attempt
 from orthobench.store import Store
 
 
@@ -18,7 +18,7 @@ class SerialExecutor:
     def __init__(self, store: Store, open_sink: SinkFactory, should_stop: Callable[[], bool]) -> None:
         self.store, self.open_sink, self.should_stop = store, open_sink, should_stop
 
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes."""
         for job in jobs:
             if self.should_stop() or not may_start():

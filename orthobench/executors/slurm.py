@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
@@ -39,6 +40,7 @@ class SlurmCluster:
 
     Attributes:
         device: the kind of device on which the runs train.
+        folder: the folder of the tasks' scripts and logs, which only this user can enter.
         group_minutes: the estimated minutes of training in one task.
     """
 
@@ -78,7 +80,9 @@ class SlurmCluster:
         self._check_options()
         checkpoints = checkpoint_root(database, options.checkpoints)
         usual = Path("slurm") if isinstance(checkpoints, Location) else checkpoints / "slurm"
-        self.folder = (settings.folder or usual).absolute()
+        # A folder of its own, because others may use the user's folder, and may not read this one: the tasks' files may
+        # contain the database URL with its password.
+        self.folder = (settings.folder or usual).absolute() / f"sweep-{uuid4().hex[:12]}"
 
     def __enter__(self) -> Self:
         return self
@@ -150,8 +154,8 @@ class SlurmCluster:
         Raises:
             UsageError: sbatch refuses the jobs.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # the tasks' files may contain the database URL with its password
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         # -P, because a file in the folder of the task could take the place of one of Python's modules.
         executor = self.submitit.SlurmExecutor(self.folder, python=f"{shlex.quote(sys.executable)} -P")
         # Twice the estimate, because a task that reaches its limit has to wait in the queue again.

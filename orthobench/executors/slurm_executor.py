@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from orthobench.executors.cluster import WatchedJob, show
-from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
+from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, record_failure
 from orthobench.executors.slurm import SlurmCluster
 from orthobench.store import Status
 
@@ -58,13 +57,13 @@ class SlurmExecutor:
         self.cluster, self.store, self.seconds = cluster, store, seconds
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
         # A file, because the tasks run on other machines and have only the shared folder in common with this one.
-        self.no_more = cluster.folder / f"{uuid4().hex}.spent"
+        self.no_more = cluster.folder / "spent"
         self.open: dict[str, WatchedJob] = {}
         self.tasks: list[_Task] = []
         self.stopping_since: float | None = None
         self.is_over = False
 
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early cancels the tasks."""
         if not jobs or self.should_stop() or not may_start():
             return
@@ -116,7 +115,7 @@ class SlurmExecutor:
             self.no_more.touch()
             self.cluster.cancel([task.task for task in self.tasks], pending_only=True)
 
-    def _finished(self, runs: Mapping[str, Run]) -> Iterator[Outcome]:
+    def _finished(self, runs: Mapping[str, Run]) -> Iterator[JobOutcome]:
         """Yield the outcomes of runs that have ended while other runs of their task may still train."""
         for key, run in runs.items():
             if self.open[key].sink is not None and Status(run.status).is_final:
@@ -143,7 +142,7 @@ class SlurmExecutor:
         grace = 0.0 if self.stopping_since is not None or self.is_over else RESULT_GRACE
         return task.gone_at is not None and now - task.gone_at >= grace
 
-    def _outcomes(self, task: _Task) -> tuple[list[Outcome], list[WatchedJob]]:
+    def _outcomes(self, task: _Task) -> tuple[list[JobOutcome], list[WatchedJob]]:
         """Return the outcomes of a task that has ended, and the jobs to resubmit."""
         reported, cause = self.cluster.end(task.task)
         endings = {key: (Ending(ending), reason) for key, ending, reason in reported}
@@ -183,8 +182,8 @@ class SlurmExecutor:
             outcomes.append(self._close(key, Ending.FAILED, cause))
         return outcomes, again
 
-    def _close(self, key: str, ending: Ending, cause: str = "") -> Outcome:
+    def _close(self, key: str, ending: Ending, cause: str = "") -> JobOutcome:
         """Remove a job from the display, and return its outcome."""
         watched = self.open.pop(key)
         watched.display.close()
-        return Outcome(watched.job, ending, cause)
+        return JobOutcome(watched.job, ending, cause)

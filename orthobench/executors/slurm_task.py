@@ -15,6 +15,7 @@ from orthobench.executors.cluster import LOCK_GRACE
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.store import open_store
+from orthobench.system.signals import stop_signals
 from orthobench.training.events import EventSink
 
 
@@ -38,10 +39,11 @@ class RunGroup:
     def __call__(self) -> list[tuple[str, str, str]]:
         """Train the runs, each in its own process, and return the key, ending and cause of each that started.
 
-        SLURM asks the task to stop with SIGTERM before the time limit, before a preemption and after scancel.
+        SLURM asks the task to stop before the time limit, before a preemption and after scancel, with SIGTERM or the
+        signal that the user's options name.
         """
         stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, lambda *_: stop.set())
         # Imported here, because OpenMP reads its variables when torch loads it.
         import torch

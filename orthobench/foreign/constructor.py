@@ -21,8 +21,12 @@ from orthobench.matrices.constrain import Constraint
 from orthobench.model.base import ModelSettings
 from orthobench.task import TrainingSettings
 
-PAGE = "docs/any-layer.md"
-"""The page with the adapter for every other layer."""
+INTERFACES = ("cell", "rnn", "sequence")
+"""How a layer is called (`trial`)."""
+WRAP = "wrap it in a class of yours, as `orthobench plugins adapter` prints it"
+NAME = "set interface=cell, interface=rnn or interface=sequence"
+ADAPTER = f"{NAME}, or {WRAP}"
+"""What to do with every layer whose interface is not found."""
 
 _SIZE = r"(_?(size|dims?|features|channels|units|width))?"
 _INPUT = re.compile(rf"(n|num|d|dim)?_?(in|inp|inputs?){_SIZE}")
@@ -116,7 +120,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
     if hidden is None:
         raise UsageError(
             f"no argument of its constructor ({', '.join(names) or 'which has none'}) is a size such as input_size, "
-            f"hidden_size or d_model: {PAGE} has an adapter to paste"
+            f"hidden_size or d_model: {WRAP}"
         )
     arguments = []
     for name in names:
@@ -147,7 +151,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
 
 def _setting(name: str) -> str:
     """Return the name of an argument's setting, which no other setting of a run has."""
-    taken = name in ModelSettings.model_fields or name in TrainingSettings.model_fields
+    taken = name in {*ModelSettings.model_fields, *TrainingSettings.model_fields, "constrain", "interface"}
     return f"layer_{name}" if taken else name
 
 
@@ -285,6 +289,15 @@ def settings_class(layer: type[nn.Module], name: str, constructor: Constructor) 
             None,
             description="keep the square recurrent weights orthogonal by this parametrisation, as "
             "orthobench.nn.constrain does; none: they are free",
+            json_schema_extra={"neutral": None},
+        ),
+    )
+    fields["interface"] = (
+        Literal[INTERFACES] | None,
+        Field(
+            None,
+            description="how it is called: a cell with one step, an rnn as torch.nn.RNN with sequences and a state, or "
+            "with sequences alone; none: the first of them that works",
             json_schema_extra={"neutral": None},
         ),
     )

@@ -15,7 +15,6 @@ import inspect
 import io
 import itertools
 import json
-import logging
 import math
 import re
 import types
@@ -27,9 +26,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
 from orthobench.errors import UsageError
-from orthobench.foreign.constructor import Constructor, read_constructor, settings_class
+from orthobench.foreign.constructor import WRAP, Constructor, read_constructor, settings_class
 from orthobench.foreign.trial import (
     INPUTS,
     Interface,
@@ -39,7 +39,6 @@ from orthobench.foreign.trial import (
     Unfit,
     batch_axis,
     device_of,
-    rebuild,
     tensors_of,
 )
 from orthobench.isolation import isolated, seed_generators
@@ -47,16 +46,15 @@ from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, has_any_length, scan_steps
+from orthobench.recurrence.compiler.cell import CompiledCell
 from orthobench.settings import text
-from orthobench.system.own_code import described
+from orthobench.system.own_code import described, place_of
 
-_TRIAL_SIZES = ((8, 16), (64, 128))
+_TRIAL_SIZES = (8, 16)
 """Hidden sizes of two trials, from which the number of outputs at other sizes follows."""
 
 _NAMED = 4
 """The largest number of parameters that a warning names."""
-
-_logger = logging.getLogger("orthobench")
 
 
 # Cached, because the trials are remembered by class, and a layer should have the same class each time.
@@ -129,6 +127,7 @@ class Foreign(Model):
             size = units if self.interface.has_width else size
             self.layer = self.make(settings, size, units)
             self._shapes = self._state_shapes(size)
+        self.compiled_cell = CompiledCell(self.layer, self._step) if self.interface.way.is_cell else None
         self.step_matrices = tuple(name for name in self.recurrent_matrices() if not name.endswith("]"))
 
     @classmethod
@@ -158,22 +157,15 @@ class Foreign(Model):
         return layer
 
     @classmethod
-    def causes(cls, settings: Any, inputs: int, units: int) -> str:
-        """Say with which settings the constructor raises an error: the one without which it does not, or else all."""
-        given = {
-            argument: getattr(settings, argument.setting)
+    def _arguments(cls, settings: Any, inputs: int, units: int) -> str:
+        """Say with which sizes and settings other than the defaults the constructor is called."""
+        words = [
+            f"{argument.setting}={text(getattr(settings, argument.setting))}"
             for argument in cls.constructor.arguments
             if argument.is_required or getattr(settings, argument.setting) != argument.default
-        }
-        words = [f"{argument.setting}={text(value)}" for argument, value in given.items()]
-        for argument, word in zip(given, words, strict=True):
-            others: Any = types.SimpleNamespace(**{**vars(settings), argument.setting: argument.default})
-            with contextlib.suppress(Exception):
-                if not argument.is_required:
-                    cls.make(others, inputs, units)
-                    return f"for {word}"
+        ]
         sizes = [f"{cls.constructor.inputs}={inputs}"] if cls.constructor.inputs else []
-        return "for " + ", ".join([*sizes, f"{cls.constructor.hidden}={units}", *words])
+        return "for " + ", ".join([*words, *sizes, f"{cls.constructor.hidden}={units}"])
 
     @classmethod
     def trial(cls, settings: ModelSettings) -> Interface:
@@ -182,9 +174,7 @@ class Foreign(Model):
         Raises:
             UsageError: the layer does not work as a model; one line that says what is missing.
         """
-        # As JSON, because a cache needs a key that can be hashed.
-        fixed = settings.model_dump(mode="json", include={each.setting for each in cls.constructor.arguments})
-        return _trial(cls, json.dumps(fixed, sort_keys=True), settings.hidden_size)
+        return _trial(cls, cls._fixed(settings), settings.hidden_size)
 
     @classmethod
     def faults(cls, settings: ModelSettings) -> list[str]:
@@ -195,18 +185,17 @@ class Foreign(Model):
         Raises:
             UsageError: the layer does not work as a model.
         """
-        interface = cls.trial(settings)
-        fixed = settings.model_dump(mode="json", include={each.setting for each in cls.constructor.arguments})
-        return list(_faults(cls, json.dumps(fixed, sort_keys=True), interface))
+        return list(_faults(cls, cls._fixed(settings), cls.trial(settings)))
+
+    @classmethod
+    def _fixed(cls, settings: ModelSettings) -> str:
+        """Return the settings on which a trial depends besides the hidden size, as JSON to be hashed."""
+        names = {"interface", *(each.setting for each in cls.constructor.arguments)}
+        return json.dumps(settings.model_dump(mode="json", include=names), sort_keys=True)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
         return cls.trial(settings).outputs(settings.hidden_size)
-
-    @classmethod
-    def looks_like_a_cell(cls) -> bool:
-        """Return whether the layer's class is probably a cell, which the trial then tries first."""
-        return issubclass(cls.module_class, nn.RNNCellBase) or cls.module_class.__name__.lower().endswith("cell")
 
     def initial_state(self, batch_size: int) -> State:
         """Return zeros if the layer starts from zeros and carries a state, else no tensors."""
@@ -226,12 +215,23 @@ class Foreign(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = inputs if self.map_weight is None else nn.functional.linear(inputs, self.map_weight, self.map_bias)
         own = self._unpacked(state) if state else None
-        if trace is not None and self.interface.traced is not None:
-            return self._step_by_step(x, own, trace)
         if self.interface.from_zero and has_any_length(x):
             return self._scanned(x, state)
-        outputs, final = self.interface.way.call(self.layer, x, own, self.units)
-        return outputs, self._packed(final) if self.interface.from_zero else ()
+        if self.compiled_cell is not None and self.interface.from_zero and self.interface.traced == (0, 0):
+            start = state or self.initial_state(x.shape[1])
+            if (result := self.compiled_cell.by_kernel(x, start, trace)) is not None:
+                return result
+        # Cached, because a parametrised weight, such as an orthogonal one, would be computed again at each step.
+        with parametrize.cached():
+            if trace is not None and self.interface.traced is not None:
+                return self._step_by_step(x, own, trace)
+            outputs, final = self.interface.way.call(self.layer, x, own, self.units)
+            return outputs, self._packed(final) if self.interface.from_zero else ()
+
+    def _step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run one step of a cell."""
+        output, after = self.interface.way.step(self.layer, x, self._unpacked(state), self.units)
+        return output, self._packed(after)
 
     def _step_by_step(self, x: Tensor, state: LayerValue, trace: GradientTrace) -> tuple[Tensor, State]:
         """Run one step at a time, so that the state is one tensor in the output and in the next step."""
@@ -306,13 +306,15 @@ class Foreign(Model):
         Raises:
             UsageError: the layer does not work as a model with its default settings.
         """
-        settings = cls.Settings.read({"hidden_size": _TRIAL_SIZES[0][0]})
+        settings = cls.Settings.read({"hidden_size": _TRIAL_SIZES[0]})
         model = cls(settings, Signature(INPUTS, 0, "all"), torch.Generator().manual_seed(0))
         way = model.interface.way
-        kind = "a cell, run over time here" if way.is_cell else "a layer"
+        kind = "a cell, run over time here" if way.is_cell else f"a layer with interface={way.interface}"
         order = "" if way.is_cell else f" for inputs [{'batch, time' if way.batch_first else 'time, batch'}, features]"
         front = "" if not model.interface.has_width else ", with a linear map from the inputs to its width in front"
         lines = [f"{kind}{order}{front}"]
+        if model.compiled_cell is not None and model.interface.from_zero:
+            lines.append(model.compiled_cell.explain(INPUTS, model.initial_state(1)))
         if not model.interface.from_zero:
             lines.append(
                 "no state that starts at zero and from which it can continue: no Jacobians and no score of their "
@@ -333,7 +335,8 @@ class Foreign(Model):
         Raises:
             UsageError: the outputs do not have the expected number of features.
         """
-        way, self._state = self.interface.way, None
+        way = self.interface.way
+        self._state: TreeSpec | None = None
         self.layer.eval()
         if self.interface.device != "cpu":
             self.layer.to(self.interface.device)
@@ -349,7 +352,7 @@ class Foreign(Model):
             raise UsageError(f"{self.name} has {outputs.shape[-1]} outputs, and {self.features} were expected")
         if not self.interface.carries:
             return []
-        self._state = rebuild(few, iter([torch.empty(0)] * len(tensors_of(few))))
+        self._state = tree_structure(few)
         shapes = []
         for one, other in zip(tensors_of(few), tensors_of(many), strict=True):
             axis = batch_axis(one, other)
@@ -366,11 +369,12 @@ class Foreign(Model):
 
     def _unpacked(self, state: State) -> LayerValue:
         """Return the layer's state from tensors `[batch, features]`."""
-        parts = (
+        parts = [
             tensor.reshape(len(tensor), *shape).movedim(0, axis).contiguous()
             for tensor, (shape, axis, _) in zip(state, self._shapes, strict=True)
-        )
-        return rebuild(self._state, parts)
+        ]
+        assert self._state is not None
+        return tree_unflatten(parts, self._state)
 
 
 def _methods(module: nn.Module, name: str) -> Iterator[Callable[[], Any]]:
@@ -407,7 +411,7 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
     refusals: list[tuple[tuple[int, int], BaseException]] = []
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # some layers have kernels for GPUs alone
     widths = (False, True) if cls.constructor.inputs else (True,)
-    for device, sizes in itertools.product(devices, (*_TRIAL_SIZES, (units, units))):
+    for device, sizes in itertools.product(devices, (_TRIAL_SIZES, (units, units))):
         for has_width in widths:
             try:
                 found = _small_trial(cls, fixed, sizes, has_width, device)
@@ -441,8 +445,9 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
             except UsageError:
                 raise
             except Exception as error:
-                raise Refused(error, cls.causes(settings, inputs, units)) from error
-            trial = LayerTrial(layer, inputs, units, cls.looks_like_a_cell())
+                fix = "" if place_of(error) else WRAP
+                raise Refused(error, cls._arguments(settings, inputs, units), fix) from error
+            trial = LayerTrial(layer, inputs, units, settings.interface)
             if not features:
                 found = trial.interface()
                 steps = len(trial.x)
@@ -453,11 +458,7 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
 
 @functools.cache
 def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, ...]:
-    """Return what `Foreign.faults` returns; nothing if a layer cannot be tried in training.
-
-    A weight that starts at zero may hide others from the gradient, so it is also tried after a random change of all
-    weights.
-    """
+    """Return what `Foreign.faults` returns; nothing if a layer cannot be tried in training."""
     settings: Any = types.SimpleNamespace(**json.loads(fixed))
     units = interface.features[0][0]
     inputs = units if interface.has_width else INPUTS
@@ -472,17 +473,15 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
         with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
             layer = cls.make(settings, inputs, units).train().to(interface.device)
-            trial = LayerTrial(layer, inputs, units, cls.looks_like_a_cell())
-            first = trial.gradients(interface.way)
-            trial.shake()
-            second = trial.gradients(interface.way)
+            trial = LayerTrial(layer, inputs, units)
+            trial.shake()  # because a weight that starts at zero may hide others from the gradient
+            is_blind, without = trial.without_gradient(interface.way)
     except KeyboardInterrupt:
         raise
     except BaseException:  # because a layer may raise anything, and training will say so
         return ()
-    without = [name for name in first.without if name in second.without]
     lines = []
-    if first.is_blind and second.is_blind:
+    if is_blind:
         lines.append("no gradient reaches earlier steps, so it learns nothing through time: is its state detached?")
     if without:
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""

@@ -1,45 +1,43 @@
-"""The trial of a layer: how it is called, whether it is a recurrence, and which part of what it returns is its state.
+"""Find out from a few random steps how a layer is called, and check that it is a recurrence.
 
-The trial runs a layer over three random sequences, and disturbs one sequence or step at a time. From the outputs that
-change it learns whether inputs are `[time, batch, features]` or `[batch, time, features]`, whether the layer is causal,
-and whether the state that it returns continues a sequence.
+| interface | call |
+| --- | --- |
+| `cell` | `state = layer(x, state)` or `output, state = layer(x, state)` for a step `[batch, features]` |
+| `rnn` | `outputs, state = layer(x, state)` for sequences, as `torch.nn.RNN` |
+| `sequence` | `outputs = layer(x)` for sequences |
 
-A layer that takes a state before its inputs, as in Flax, shows this by the sizes that it refuses. If inputs and state
-have equal sizes, the names of its arguments decide.
+The user names the interface, or the first one with which the layer is a recurrence counts. Sequences are
+`[time, batch, features]` or `[batch, time, features]`. Which axis is time shows when one step or one sequence is
+disturbed: later steps change, and other sequences do not.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from orthobench.foreign.constructor import PAGE
+from orthobench.foreign.constructor import ADAPTER, NAME, WRAP
+from orthobench.isolation import isolated
 from orthobench.system.own_code import calls, described, place_of
 
-_STEPS, _BATCH, INPUTS = (64, 16, 4), 3, 5
-"""Shape of the trial's inputs; the numbers differ, so that no axis is taken for another one.
+_STEPS, _CELL_STEPS, _BATCH, INPUTS = 64, 7, 3, 5
+"""Shape of the trial's inputs; the numbers differ from each other and from the trial's hidden sizes, so that no
+axis is taken for another one.
 
-A look-ahead or a dilation shows only if it is shorter than the sequence. The shorter lengths are for layers that refuse
-a longer one, or overflow in it. A cell cannot look ahead, so its trial begins with the shortest, which is faster.
+A look-ahead or a dilation shows only if it is shorter than the sequence. A cell sees one step, so few are enough, as
+they have to be for a layer that refuses more.
 """
 
 
 class Unfit(Exception):
     """A layer does not work as a model; the message is one line and says what is missing."""
-
-
-class _Overflows(Unfit):
-    """The outputs are not finite, perhaps because they grow from step to step."""
-
-
-class _Forgets(Unfit):
-    """The outputs at a step depend on none of the steps before it, perhaps because there are too few."""
 
 
 class Refused(Exception):
@@ -48,20 +46,18 @@ class Refused(Exception):
     Args:
         error: what the layer raises.
         where: the sizes or settings with which it does so.
+        fix: what the user can do; "" if only the code of the layer says.
 
     Attributes:
-        is_bug: whether code of the user's own raises the error, which no adapter can mend.
         progress: how far the layer got.
     """
 
-    def __init__(self, error: BaseException, where: str) -> None:
-        self.is_bug = place_of(error) is not None
+    def __init__(self, error: BaseException, where: str, fix: str) -> None:
         self.progress = _progress(error)
         if _lacks_gpu(error):
             super().__init__("its Triton kernels need a GPU, and this machine has none: train it on one that has")
             return
-        hint = "" if self.is_bug else f"; {PAGE} has an adapter to paste"
-        super().__init__(f"{described(error)}, {where}{hint}")
+        super().__init__("; ".join(filter(None, (f"{described(error)}, {where}", fix))))
 
 
 def _progress(error: BaseException) -> tuple[int, ...]:
@@ -84,33 +80,7 @@ LayerValue = Any
 
 def tensors_of(value: LayerValue) -> list[Tensor]:
     """Return the tensors of a value in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    return [each for part in value for each in tensors_of(part)] if isinstance(value, (tuple, list)) else []
-
-
-def _is_state(value: LayerValue) -> bool:
-    """Return whether a value consists of tensors in tuples or lists alone."""
-    if isinstance(value, (tuple, list)):
-        return bool(value) and all(map(_is_state, value))
-    return isinstance(value, Tensor)
-
-
-def _form(value: LayerValue) -> tuple[Any, ...]:
-    """Return how a value nests, with () for each part that is not a tuple or list."""
-    return tuple(map(_form, value)) if isinstance(value, (tuple, list)) else ()
-
-
-def rebuild(value: LayerValue, tensors: Iterator[Tensor]) -> LayerValue:
-    """Return a value of the same structure with other tensors."""
-    if isinstance(value, Tensor):
-        return next(tensors)
-    parts = [rebuild(part, tensors) for part in value]
-    if isinstance(value, list):
-        return parts
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)  # a layer may read `state.h`
+    return [each for each in tree_leaves(value) if isinstance(each, Tensor)]
 
 
 @dataclass(frozen=True)
@@ -118,20 +88,22 @@ class Way:
     """How a layer is called.
 
     Attributes:
-        is_cell: whether it takes one step `[batch, features]`, else sequences.
+        interface: "cell", "rnn" or "sequence".
         batch_first: whether sequences are `[batch, time, features]`, else `[time, batch, features]`.
-        start: the state of the first call: "" to leave it out, "none" to pass None, or how many tensors of zeros,
-            each `[batch, units]` ("1", "2") or `[1, batch, units]` ("1x1", "1x2").
-        passes: the part of the returned value that the next call takes as state: "whole", "first", "rest", "second",
-            or "" if none continues the sequence. The outputs come after a state that is the first part.
-        state_first: whether the state is the first argument, and the inputs are the second.
+        start: the state of the first call: "" to leave it out, "none" for None, "zeros" for `[batch, units]`, or "pair"
+            for two of these.
+        passes: the part of the returned value that the next call takes as state: "whole", "second", or "" if none. A
+            tuple after the outputs is a state by itself, so the whole is not.
     """
 
-    is_cell: bool
+    interface: str
     batch_first: bool = False
     start: str = ""
     passes: str = ""
-    state_first: bool = False
+
+    @property
+    def is_cell(self) -> bool:
+        return self.interface == "cell"
 
     def call(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> tuple[Tensor, LayerValue]:
         """Run a layer over x `[T, B, m]` from a state, or from its start if this is None.
@@ -141,98 +113,50 @@ class Way:
         """
         if self.is_cell:
             steps = []
-            for step in x.unbind(0):
-                value = self._returned(layer, step, state, units)
-                output, state = self._parts(value, step.shape[:1])
+            for each in x.unbind(0):
+                output, state = self.step(layer, each, state, units)
                 steps.append(output)
-            return torch.stack(steps), state if self.passes else None
+            return torch.stack(steps), state
         x = x.transpose(0, 1) if self.batch_first else x
-        output, state = self._parts(self._returned(layer, x, state, units), x.shape[:2])
+        output, state = self._split(layer(x, *self._given(x, state, units)), x.shape[:2])
         return (output.transpose(0, 1) if self.batch_first else output), state
 
-    def _returned(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> LayerValue:
-        given = self._given(x, state, units)
-        return layer(*given, x) if self.state_first else layer(x, *given)
-
-    def start_in_words(self, units: int) -> str:
-        """Say from which state the first call starts, after the words for its inputs."""
-        if self.start in ("", "none"):
-            return " and the state None" if self.start else ""
-        shape = [*([1] if "x" in self.start else []), _BATCH, units]
-        return f" and a state {shape}" if self.start[-1] == "1" else f" and a state of two tensors {shape}"
+    def step(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> tuple[Tensor, LayerValue]:
+        """Run a cell for a step x `[B, m]`; see `call`."""
+        return self._split(layer(x, *self._given(x, state, units)), x.shape[:1])
 
     def _given(self, x: Tensor, state: LayerValue, units: int) -> tuple[LayerValue, ...]:
         """Return the arguments of a call other than the inputs."""
-        if state is not None:
+        if state is not None or self.start == "none":
             return (state,)
-        if self.start in ("", "none"):
-            return (None,) if self.start else ()
-        leading = (1,) if "x" in self.start else ()
-        zeros = x.new_zeros(*leading, x.shape[0 if self.is_cell or self.batch_first else 1], units)
-        return (zeros if self.start[-1] == "1" else (zeros, zeros.clone()),)
+        if not self.start:
+            return ()
+        zeros = x.new_zeros(x.shape[0], units)
+        return (zeros if self.start == "zeros" else (zeros, zeros.clone()),)
 
-    def _parts(self, value: LayerValue, rows: tuple[int, ...]) -> tuple[Tensor, LayerValue]:
+    def _split(self, value: LayerValue, rows: torch.Size) -> tuple[Tensor, LayerValue]:
         """Return the outputs in a returned value, and its part that continues the sequence.
 
         Raises:
             Unfit: no tensor has the shape of outputs.
         """
-        output: Tensor | None
-        if isinstance(value, Tensor):
-            output = value
-        else:
-            if isinstance(value, Mapping):
-                value = tuple(value.values())
-            candidates = tensors_of(value[1:] if self.passes == "first" else value)
-            output = next((each for each in candidates if tuple(each.shape[:-1]) == tuple(rows)), None)
-        if output is None or tuple(output.shape[:-1]) != tuple(rows):
+        value = tuple(value.values()) if isinstance(value, Mapping) else value
+        output = next((each for each in tensors_of(value) if each.shape[:-1] == rows), None)
+        if output is None:
             shapes = ", ".join(str(list(each.shape)) for each in tensors_of(value)) or type(value).__name__
             raise Unfit(
                 f"returns {shapes} for {'a step' if self.is_cell else 'sequences'} {[*rows, INPUTS]}, and nothing of "
-                f"shape {[*rows, 'features']}"
+                f"shape {[*rows, 'features']}; {ADAPTER}"
             )
-        match self.passes:
-            case "whole":
-                return output, value
-            case "first":
-                return output, value[0]
-            case "second":
-                return output, value[1]
-            case "rest":
-                return output, value[1:]
-        return output, None
+        second = value[1] if isinstance(value, (tuple, list)) and len(value) > 1 else None
+        is_whole = self.passes == "whole" and not isinstance(second, (tuple, list))
+        return output, value if is_whole else second if self.passes else None
 
-
-_STARTS = {True: ("", "none", "1", "2"), False: ("", "none", "1x1", "1x2", "1", "2")}
-"""The starts that the trial of a cell, or else of a layer, tries in turn."""
-_STATE = re.compile(
-    r"(prev(ious)?_?|last_?|old_?|init(ial)?_?)?(h|hx|hc|c|s|carry|states?|hidden|hidden_state|rnn_state|memory|mem)"
-    r"(_?(0|t|tm1|t_1|prev(ious)?|last|old|init(ial)?))?|(h|c)_?x"
-)
-_INPUT = re.compile(r"(x|xs|u|us|inp|inputs?)(_?(t|seq|sequences?|step))?|seq|sequences?|tokens?|src|emb(eddings?)?")
-"""Names of the arguments of a forward pass. (`hidden_states` is neither, as it names the inputs in some packages.)"""
-
-
-def _arguments(layer: nn.Module) -> list[inspect.Parameter]:
-    """Return a layer's positional arguments; none if its forward pass does not say them."""
-    try:
-        parameters = inspect.signature(layer.forward).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-
-
-def _state_comes_first(arguments: list[str]) -> bool | None:
-    """Return whether the names of the first two arguments say that the state is before the inputs.
-
-    Returns:
-        None if the names do not say it.
-    """
-    names = [name.lower() for name in arguments[:2]]
-    kinds = ["state" if _STATE.fullmatch(name) else "input" if _INPUT.fullmatch(name) else "" for name in names]
-    if len(kinds) < 2 or kinds[0] == kinds[1]:
-        return None
-    return kinds[0] == "state" or kinds[1] == "input"
+    def in_words(self, x: Tensor, units: int) -> str:
+        """Say with what the first call for x `[T, B, m]` is."""
+        state = {"none": " and the state None", "zeros": f" and a state {[_BATCH, units]}"}
+        state["pair"] = f" and a state of two tensors {[_BATCH, units]}"
+        return f"for inputs {list(x.shape[1:] if self.is_cell else x.shape)}{state.get(self.start, '')}"
 
 
 @dataclass(frozen=True)
@@ -282,120 +206,66 @@ def batch_axis(one: Tensor, other: Tensor) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-@dataclass(frozen=True)
-class GradientReach:
-    """What the gradient of a layer's outputs does not reach.
-
-    Attributes:
-        is_blind: whether it reaches the inputs of a step from the outputs of this step, and from no later ones.
-        without: the names of the trained parameters that it does not reach.
-    """
-
-    is_blind: bool
-    without: tuple[str, ...]
-
-
 class LayerTrial:
-    """The trial of a layer in evaluation mode: how it is called, and whether it is a recurrence.
+    """The trial of a layer in evaluation mode.
+
+    Args:
+        named: the interface that the user names; None to take the first one that works.
 
     Attributes:
         x: the inputs `[time, batch, features]`.
     """
 
-    def __init__(self, layer: nn.Module, inputs: int, units: int, cell_first: bool) -> None:
-        self.layer, self.units, self.cell_first = layer, units, cell_first
-        self._longest = torch.randn(_STEPS[0], _BATCH, inputs).to(device_of(layer) or "cpu")
-        self.x = self._longest
-        arguments = _arguments(layer)
-        self._arguments = [each.name for each in arguments]
-        self._needs_state = sum(each.default is each.empty for each in arguments) > 1
-        by_name = _state_comes_first(self._arguments)
-        self._sizes_differ, self._is_named = inputs != units, by_name is not None
-        self._orders = (bool(by_name), not by_name) if self._sizes_differ else (bool(by_name),)
+    def __init__(self, layer: nn.Module, inputs: int, units: int, named: str | None = None) -> None:
+        self.layer, self.units, self.named = layer, units, named
+        self.x = self._longest = torch.randn(_STEPS, _BATCH, inputs).to(device_of(layer) or "cpu")
+        self._arguments = _arguments(layer)
+        self._needs_state = sum(each.default is each.empty for each in self._arguments) > 1
+        name = type(layer).__name__.lower()
+        self._cell_first = self._needs_state or isinstance(layer, nn.RNNCellBase) or name.endswith("cell")
 
     def interface(self) -> Interface:
         """Return what the trial finds; the numbers of outputs are missing.
 
         Raises:
             Unfit: the layer does not work as a model.
-            Exception: the layer cannot be called, perhaps because it refuses the size.
+            Refused: the layer cannot be called, perhaps because of its size.
         """
-        refusals: dict[bool, Exception] = {}
-        recurrent: list[Exception] = []
-        for is_cell in (True, False) if self.cell_first else (False, True):
-            lengths = (_STEPS[-1], _STEPS[0]) if is_cell else _STEPS
-            due_to_length = _Forgets if is_cell else (Refused, _Overflows)
-            for steps in lengths:
-                self.x = self._longest[:steps]
-                try:
-                    way = self._way(is_cell)
-                except Exception as refusal:  # a layer may raise any error
-                    refusals[is_cell] = refusal
-                    if not isinstance(refusal, due_to_length):
-                        break
-                    continue
-                try:
-                    self._check(way)
-                except Exception as refusal:
-                    recurrent.append(refusal)
-                    break
-                return self._with_state(way)
-        if recurrent:
-            raise recurrent[0]  # that of a recurrence says most
-        bug = refusals.get(True) if self.cell_first or self._needs_state else None
-        if isinstance(bug, Refused) and bug.is_bug:
-            raise bug  # a cell may accept whole sequences, and not be a recurrence over them
-        others = [refusal for refusal in refusals.values() if isinstance(refusal, Unfit)]
-        raise others[0] if others else max(refusals.values(), key=lambda refusal: getattr(refusal, "progress", ()))
-
-    def _ways(self, is_cell: bool) -> Iterator[Way]:
-        """Yield the ways of calling the layer in the order in which the trial tries them."""
-        for start in _STARTS[is_cell]:
-            for state_first in self._orders if start else (False,):
-                if is_cell:
-                    for passes in ("whole", *(("first",) if state_first else ()), "second", "rest"):
-                        yield Way(True, False, start, passes, state_first)
-                else:
-                    for batch_first in (False, True):
-                        yield Way(False, batch_first, start, "", state_first)
-
-    def _way(self, is_cell: bool) -> Way:
-        """Return the first way of calling the layer in which it is a recurrence and keeps the sequences apart."""
-        refusal: Unfit | None = None
-        raised: list[tuple[tuple[Any, ...], Way, Exception]] = []
-        for way in self._ways(is_cell):
-            if is_cell and way.start and isinstance(refusal, _Forgets) and len(self.x) < _STEPS[0]:
-                raise refusal  # a longer sequence tells more than a start that the cell does not need
+        if len(self._arguments) > 1 and re.fullmatch(r"(x|xs|u|inp|inputs?)(_?t)?", self._arguments[1].name.lower()):
+            first, second = (each.name for each in self._arguments[:2])
+            raise Unfit(f"forward takes {first} before {second}: a layer takes its inputs first, then its state")
+        refusals: list[tuple[tuple[Any, ...], Way, Exception]] = []
+        waiting = [(way, _CELL_STEPS if way.is_cell else _STEPS) for way in self._ways()]
+        for way, steps in waiting:
+            self.x = self._longest[:steps]
             try:
-                if way.passes in ("whole", "rest") and self._nests(way):
-                    continue
-                if why := self._unstable(way):
-                    refusal = why
-                    continue
-                in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
-                if not in_time and not in_batch:  # perhaps a weight starts at zero
-                    self.shake()
-                    in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
+                self._check_recurrence(way)
             except Exception as error:  # a wrong call may raise any error
-                has_run, has_state = isinstance(error, Unfit), way.start not in ("", "none")
-                raised.append(((has_run, _progress(error), has_state), way, error))
+                # A cell may also take whole sequences, without being a recurrence over them: its own bug says more.
+                is_telling = isinstance(error, Unfit) or (self._cell_first and way.is_cell and bool(place_of(error)))
+                refusals.append(((is_telling, _progress(error)), way, error))
+                if steps == _STEPS and not isinstance(error, Unfit):
+                    waiting.append((way, _CELL_STEPS))  # because some layers have a largest number of steps
                 continue
-            if in_time and not in_batch:
-                return way
-            if in_time:
-                refusal = Unfit("the sequences of a batch influence each other, so their order matters")
-            elif not in_batch:
-                before = f"none of the {len(self.x) - 1} steps before it"
-                refusal = _Forgets(f"its output at a step depends on {before}, so it is not a recurrence")
-        if refusal is not None:
-            raise refusal
-        if not raised:
-            raise Unfit(f"no way of calling it is a recurrence; {PAGE} has an adapter to paste")
-        _, way, furthest = max(raised, key=lambda attempt: attempt[0])  # the one that got furthest says most
-        if isinstance(furthest, Unfit):
-            raise furthest
-        inputs = list(self.x[0].shape if is_cell else self.x.shape)
-        raise Refused(furthest, f"for inputs {inputs}{way.start_in_words(self.units)}") from furthest
+            self._check(way)
+            return self._with_state(way)
+        _, way, telling = max(refusals, key=lambda refusal: refusal[0])  # the call that got furthest says most
+        if isinstance(telling, Unfit):
+            raise telling
+        if place_of(telling) is None:
+            fix = WRAP if self.named else ADAPTER
+        else:
+            fix = "" if self.named else f"if it is called otherwise, {NAME}"
+        raise Refused(telling, way.in_words(self._longest, self.units), fix) from telling
+
+    def _ways(self) -> list[Way]:
+        """Return the ways of calling the layer in the order in which the trial tries them."""
+        starts = ("none", "zeros", "pair") if self._needs_state else ("",)
+        cells = [Way("cell", start=start, passes=passes) for start in starts for passes in ("whole", "second")]
+        sequences = [Way("sequence", is_batch_first, starts[0]) for is_batch_first in (False, True)]
+        if self.named is not None:
+            return cells if self.named == "cell" else sequences
+        return [*cells, *sequences] if self._cell_first else [*sequences, *cells]
 
     def _call(self, way: Way, x: Tensor, state: LayerValue = None) -> tuple[Tensor, LayerValue]:
         with torch.no_grad():
@@ -405,26 +275,31 @@ class LayerTrial:
         torch.default_generator.manual_seed(0)
         return self._call(way, x)[0]
 
-    def _nests(self, way: Way) -> bool:
-        """Return whether the state of a cell has other parts after two steps than after one.
+    def _check_recurrence(self, way: Way) -> None:
+        """Check that a layer is a recurrence over time that keeps the sequences apart, and nothing else.
 
-        A cell that returns its outputs and a tuple may accept both together as its state, and then nests them.
+        Raises:
+            Unfit: it is not.
+            Exception: the layer cannot be called in this way.
         """
-        one, two = (self._call(way, self.x[:steps])[1] for steps in (1, 2))
-        return _form(one) != _form(two)
-
-    def _unstable(self, way: Way) -> Unfit | None:
-        """Return why the outputs of equal inputs are not always the same finite numbers; None if they are."""
         outputs = self._outputs(way, self.x)
         if not outputs.isfinite().all():
-            return _Overflows("its outputs are NaN or infinite")
+            raise Unfit("its outputs are NaN or infinite")
         self._outputs(way, self.x.flip(0) - 1)
         if not torch.equal(outputs, self._outputs(way, self.x)):
-            return Unfit("it keeps a state between calls: the same inputs give other outputs after a call in between")
+            raise Unfit("it keeps a state between calls: the same inputs give other outputs after a call in between")
         torch.default_generator.manual_seed(1)
         if not torch.equal(outputs, self._call(way, self.x)[0]):
-            return Unfit("it is random in evaluation mode: two calls with the same inputs differ")
-        return None
+            raise Unfit("it is random in evaluation mode: two calls with the same inputs differ")
+        in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
+        if not in_time and not in_batch:  # perhaps a weight starts at zero
+            self.shake()
+            in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
+        if in_time and in_batch:
+            raise Unfit("the sequences of a batch influence each other, so their order matters")
+        if not in_time:
+            before = f"none of the {len(self.x) - 1} steps before it"
+            raise Unfit(f"its output at a step depends on {before}, so it is not a recurrence")
 
     def _mixes(self, way: Way, axis: int) -> bool:
         """Return whether the first entry along an axis of the inputs influences outputs of the others."""
@@ -432,6 +307,24 @@ class LayerTrial:
         disturbed.select(axis, 0).add_(3.0)
         differ = _differ(self._outputs(way, self.x), self._outputs(way, disturbed))
         return bool(differ.narrow(axis, 1, differ.shape[axis] - 1).any())
+
+    def _mixes_in_training(self, way: Way) -> bool:
+        """Return whether the sequences of a batch influence each other in training; False if that cannot be tried."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
+        self.layer.train()
+        try:
+            # Twice, because dropout by another generator than torch's is not seeded here, and looks like an influence.
+            with isolated():  # because what a layer sets in training must not reach the rest of the trial
+                is_seeded = torch.equal(self._outputs(way, self.x), self._outputs(way, self.x))
+                return is_seeded and self._mixes(way, 1)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a layer may exit, or raise any error, and training will say so
+            return False
+        finally:
+            self.layer.eval()
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
     def shake(self) -> None:
         """Change all weights at random, because one that starts at zero may hide the others."""
@@ -441,17 +334,11 @@ class LayerTrial:
                     parameter.add_(0.3 * torch.randn_like(parameter))
 
     def _check(self, way: Way) -> None:
-        """Check what a model has to be.
+        """Check what a model has to be besides a recurrence.
 
         Raises:
-            Unfit: it is not clear which argument is the state, or the outputs depend on later steps, have another type
-                than the inputs, or have no gradient.
+            Unfit: the outputs depend on later steps, have another type than the inputs, or have no gradient.
         """
-        if way.start and not self._sizes_differ and not self._is_named:
-            raise Unfit(
-                f"inputs and state have the same size, so it is not clear which argument of forward("
-                f"{', '.join(self._arguments) or '*args'}) is the state: name the inputs x and the state h"
-            )
         outputs = self._outputs(way, self.x)
         if outputs.dtype != self.x.dtype:
             fix = "torch.view_as_real(outputs).flatten(-2)" if outputs.is_complex() else "outputs.float()"
@@ -463,12 +350,17 @@ class LayerTrial:
             # The rounding errors of a convolution by FFT reach earlier steps, up to 6e-7 in measurements.
             if _differ(outputs, self._outputs(way, disturbed), 1e-5)[:first].any():
                 raise Unfit("its outputs depend on later steps, as those of a bidirectional layer: it must be causal")
+        if self._mixes_in_training(way):
+            raise Unfit(
+                "the sequences of a batch influence each other in training, as by the batch statistics of BatchNorm: "
+                "use LayerNorm"
+            )
         trained = [parameter for parameter in self.layer.parameters() if parameter.requires_grad]
         if trained and not way.call(self.layer, self.x, None, self.units)[0].requires_grad:
             raise Unfit("its outputs have no gradient, so its weights cannot be trained")
 
-    def gradients(self, way: Way) -> GradientReach:
-        """Return what the gradient of the outputs does not reach.
+    def without_gradient(self, way: Way) -> tuple[bool, list[str]]:
+        """Return whether the gradient of an output reaches its own step alone, and which parameters it does not reach.
 
         The outputs have random weights, because their plain sum may be constant, as that of a softmax is.
 
@@ -476,14 +368,8 @@ class LayerTrial:
             Exception: the layer runs in evaluation mode alone.
         """
         trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
-        for steps in _STEPS:
-            x = self._longest[:steps].clone().requires_grad_()
-            try:
-                outputs, _ = way.call(self.layer, x, None, self.units)
-                break
-            except Exception:
-                if steps == _STEPS[-1]:
-                    raise
+        x = self._longest[: _CELL_STEPS if way.is_cell else _STEPS].clone().requires_grad_()
+        outputs, _ = way.call(self.layer, x, None, self.units)
         weighted = outputs * torch.randn_like(outputs)
 
         def of(part: Tensor, leaves: list[Tensor]) -> list[Tensor]:
@@ -492,36 +378,33 @@ class LayerTrial:
             )
 
         own, later = (bool(of(part, [x])[0][0].any()) for part in (weighted[:1], weighted[1:]))
-        reached = [bool(gradient.any()) for gradient in of(weighted, list(trained.values()))] if trained else []
-        without = [name for name, is_reached in zip(trained, reached, strict=True) if not is_reached]
-        return GradientReach(own and not later, tuple(without))
+        gradients = of(weighted, list(trained.values())) if trained else []
+        without = [name for name, gradient in zip(trained, gradients, strict=True) if not gradient.any()]
+        return own and not later, without
 
     def _with_state(self, way: Way) -> Interface:
-        """Return the interface with the part of the returned value that continues a sequence, if there is one."""
-        others = ("first", "second", "rest") if way.state_first else ("second", "rest")
-        for passes in (way.passes,) if way.is_cell else others:
-            candidate = replace(way, passes=passes)
-            try:
-                if found := self._continued(candidate):
-                    return found
-            except Exception:  # the layer takes no such state
-                continue
-        return Interface(way, ())
+        """Return the interface with the part of the returned value that continues a sequence, if there is one.
 
-    def _memory(self, way: Way, x: Tensor) -> float:
-        """Return by how much the outputs change if every step starts a new sequence."""
-        afresh = torch.cat([self._call(way, step)[0] for step in x.split(1)])
-        return float((self._call(way, x)[0] - afresh).abs().max())
+        Raises:
+            Unfit: the user names an interface with a state, and none continues a sequence.
+        """
+        found = None
+        if self.named != "sequence":
+            try:
+                found = self._continued(way if way.is_cell else replace(way, interface="rnn", passes="second"))
+            except Exception:  # the layer takes no such state
+                found = None
+        if found is None and self.named == "rnn":
+            raise Unfit("the state that it returns does not continue a sequence: set interface=sequence")
+        return found or Interface(way, ())
 
     def _continued(self, way: Way) -> Interface | None:
         """Return the interface if the state that this way passes continues a sequence, one step at a time."""
-        x = self.x[: _STEPS[-1]]  # rounding errors grow with the length
-        if not (memory := self._memory(way, x)):
-            x, memory = self.x, self._memory(way, self.x)
+        x = self.x[:_CELL_STEPS]  # rounding errors grow with the length
         whole, final = self._call(way, x)
         _, fewer = self._call(way, x[:, 1:])
-        if not _is_state(final):
-            return None
+        if not tensors_of(final) or len(tensors_of(final)) < len(tree_leaves(final)):
+            return None  # no state, or one with other things than tensors
         axes = [batch_axis(one, other) for one, other in zip(tensors_of(final), tensors_of(fewer), strict=True)]
         state, steps = None, []
         for step in x.split(1):
@@ -531,9 +414,12 @@ class LayerTrial:
         shapes = [[each.shape for each in tensors_of(value)] for value in (state, final, first)]
         if None in axes or shapes[0] != shapes[1] or shapes[0] != shapes[2]:
             return None
-        if not float((whole - torch.cat(steps)).abs().max()) <= 0.01 * memory:
+        # Rounding errors are far below, and a wrong state is near or above what starting anew at each step changes.
+        afresh = torch.cat([self._call(way, step)[0] for step in x.split(1)])
+        tolerance = 0.01 * float((whole - afresh).abs().max())
+        if not tolerance or not float((whole - torch.cat(steps)).abs().max()) <= tolerance:
             return None
-        zeros = rebuild(final, iter([torch.zeros_like(each) for each in tensors_of(final)]))
+        zeros = tree_map(torch.zeros_like, final)
         gap = float((whole - self._call(way, x, zeros)[0]).abs().max())
         traced = next(
             (
@@ -544,9 +430,18 @@ class LayerTrial:
             ),
             None,
         )
-        return Interface(way, (), carries=True, from_zero=gap <= 0.01 * memory, traced=traced)
+        return Interface(way, (), carries=True, from_zero=gap <= tolerance, traced=traced)
+
+
+def _arguments(layer: nn.Module) -> list[inspect.Parameter]:
+    """Return a layer's positional arguments; none if its forward pass does not say them."""
+    try:
+        parameters = inspect.signature(layer.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
 
 def _differ(before: Tensor, after: Tensor, tolerance: float = 1e-6) -> Tensor:
-    """Return which outputs of a sequence at a step differ, `[time, batch]`."""
-    return ((after - before).abs() > tolerance * (1 + before.abs().amax())).any(-1)
+    """Return which outputs of a sequence at a step differ, `[time, batch]`; NaN differs from everything."""
+    return ~((after - before).abs() <= tolerance * (1 + before.abs().amax())).all(-1)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,23 +11,16 @@ from typing import Any
 
 import torch
 
+from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.display.display import Display
 from orthobench.errors import MissingDataError, UsageError, unknown
-from orthobench.executors.job import Ending, Job, Outcome
+from orthobench.executors.job import Ending, Job, JobOutcome
 from orthobench.gate import verdict
-from orthobench.gate.baseline import CheckedRun, condition, read_baseline, write_measured
-from orthobench.gate.plan import planned_metrics
-from orthobench.gate.results import TRAINING_LOSS, VALIDATION, SeedResult, calibrated, collect_results
-from orthobench.gate.update import (
-    UpdateRefusedError,
-    check_detection,
-    check_seeds,
-    code_commit,
-    provenance,
-    vacuous_metrics,
-    with_new_values,
-)
+from orthobench.gate.baseline import CheckedRun, condition, measured_file, read_baseline, write_measured
+from orthobench.gate.results import TRAINING_LOSS, SeedResult, calibrated, collect_results
+from orthobench.gate.update import code_commit, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
+from orthobench.metric import VALIDATION
 from orthobench.options.run_options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
@@ -41,7 +31,7 @@ from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
 from orthobench.system import environment
-from orthobench.system.files import storage_error
+from orthobench.system.files import check_folder
 from orthobench.system.location import Location, Place
 from orthobench.system.signals import Stopped, stop_on_signals
 from orthobench.training.device import check_backend, pick_device
@@ -54,21 +44,35 @@ class CheckResult:
     Attributes:
         baseline: the file.
         findings: one per metric of each run.
-        temporary: a temporary database, which a refused update moves next to the baseline.
+        had_values: whether the baseline had measured values before.
     """
 
     baseline: Path
     findings: list[Finding]
+    had_values: bool
     runs: Sequence[CheckedRun]
     configs: Mapping[str, list[RunConfig]]
     results: Mapping[str, Mapping[int, SeedResult]]
     facts: Mapping[str, Any]
-    temporary: Path | None = None
 
     @property
     def exit_code(self) -> int:
         """0 if all is as good or better, 1 if something is worse, 3 if something could not be measured or decided."""
         return verdict.exit_code(self.findings)
+
+    @property
+    def summary(self) -> str:
+        """The outcome of the check and the counts of its verdicts."""
+        return verdict.findings_summary(self.findings)
+
+    @property
+    def measured(self) -> Path:
+        """The file with the measured values of the baseline."""
+        return measured_file(self.baseline)
+
+    def record(self) -> dict[str, Any]:
+        """Return the findings, their summary and the exit code as JSON values."""
+        return verdict.findings_record(self.findings)
 
     def update_baseline(self, reason: str) -> list[str]:
         """Write the measured values next to the baseline.
@@ -77,44 +81,20 @@ class CheckResult:
             reason: why the baseline changes; it is stored in the baseline.
 
         Returns:
-            For each run, the losses that a check detects, and warnings on metrics that any model would pass.
+            A warning for each metric that a model which has learnt nothing would pass.
 
         Raises:
-            UpdateRefusedError: a run has no value, or its checks would detect too little. The baseline is unchanged,
-                and a temporary database with the runs moves next to it.
+            UpdateRefusedError: a run has no value. The baseline is unchanged.
         """
-        try:
-            return self._update_baseline(reason)
-        except UpdateRefusedError as error:
-            if self.temporary is None or not self.temporary.exists():
-                raise
-            raise UpdateRefusedError(f"{error}; {self._keep_runs(self.temporary)}") from error
-
-    def _keep_runs(self, database: Path) -> str:
-        """Move the runs next to the baseline, and say where they are."""
-        names = (f".refused-{number}.db" for number in itertools.count(1))
-        kept = next(path for name in names if not (path := self.baseline.with_suffix(name)).exists())
-        try:
-            shutil.move(database, kept)
-        except OSError as error:
-            raise storage_error(kept, error) from error
-        return f"its runs are kept: `db={str(kept)!r}` uses them again"
-
-    def _update_baseline(self, reason: str) -> list[str]:
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
-        names = [run.name for run in runs]
-        lines = [
-            f"{run.name}: {line}"
-            for run in runs
-            for line in (*check_detection(run), *vacuous_metrics(run, self.configs[run.name][0]))
-        ]
-        write_measured(self.baseline, runs, provenance(self.baseline, reason, self.facts, names))
-        return lines
+        write_measured(self.baseline, runs, provenance(self.baseline, reason, self.facts, [run.name for run in runs]))
+        return [f"{run.name}: {line}" for run in runs for line in vacuous_metrics(run, self.configs[run.name][0])]
 
 
 def check_baseline(
     baseline: Path,
     only: Sequence[str],
+    where: Sequence[str],
     seeds: int | None,
     first_seed: int | None,
     db: Place | None,
@@ -133,70 +113,55 @@ def check_baseline(
         if location.file is None or location.file.exists():
             with open_store(history, create=True):  # before hours of training, because it may be no database
                 pass
-    content = read_baseline(baseline)
-    selected = content.select(only)
+    if for_update:
+        check_folder(measured_file(baseline))  # before hours of training
+    content, had_values = read_baseline(baseline), measured_file(baseline).exists()
     # One run at a time in this process, because each run's speed is divided by that
     # of a product that is timed next to it.
     options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
-    checked = [with_seeds(run, seeds, first_seed) for run in selected]
-    configs = resolve_runs(catalog, checked)
+    checked = [_with_seeds(run, seeds, first_seed) for run in content.select(only, where)]
+    configs = _resolve_runs(catalog, checked)
     conditions = {name: condition(configs[name][0].spec) for name in configs}
     refusals = {run.name: finding for run in checked if (finding := verdict.refusal(run, conditions[run.name]))}
-    if for_update:
-        check_seeds(checked)
+    if for_update and (few := [run.name for run in checked if not run.exact and len(run.seeds) < FEWEST_SEEDS]):
+        raise UsageError(f"run {few[0]}: a baseline needs {FEWEST_SEEDS} seeds or more, better 20; or set exact = true")
     device = pick_device(options.device)
     check_backend(options.backend, device)
     facts = environment.describe(device)
     # Before the training, because the code on the disk may change in the meantime.
     commit = None if history is None else code_commit(baseline)
 
-    with ExitStack() as cleanup:
-        temporary = None
-        refused: dict[str, str] = {}
-        if db is None and not db_only:
-            temporary = Path(cleanup.enter_context(TemporaryDirectory(prefix="orthobench-check-")), "check.db")
-        with _check_session(temporary or db, db_only, options, display) as (store, session):
-            if session is not None:
-                # An update may measure more seeds than a check trains.
-                if display is not None:
-                    for metric in planned_metrics(selected if for_update else checked):
-                        display.print_line(metric.line)
-                if not for_update:
-                    refusals |= _without_data(checked, configs, device)
-                trained = [
-                    config for name, own in configs.items() if for_update or name not in refusals for config in own
-                ]
-                with stop_on_signals(session.stop):
-                    for outcome in calibrated(store, device, _trained(session, trained)):
-                        if outcome.ending == Ending.REFUSED:
-                            # Only an update stops here, because a change that breaks a cell is what a check is for.
-                            if for_update:
-                                raise UsageError(outcome.cause)
-                            refused[outcome.job.spec.key] = outcome.cause
-            # An update records that this code produced the runs. In a new database this is true without a comparison.
-            compares_code = not ((db_only and not for_update) or (db is None and not db_only))
-            seed_results = {
-                name: collect_results(
-                    store, own, _with_plugins(facts, device, own[:1]) if compares_code else None, refused
-                )
-                for name, own in configs.items()
-            }
-
-        findings: list[Finding] = []
-        for run in checked:
-            if run.name in refusals:
-                findings.append(refusals[run.name])
-            else:
-                findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
-        if history is not None:
-            with open_store(history, create=True) as store:
-                every = _with_plugins(facts, device, [own[0] for own in configs.values()])
-                store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
-        result = CheckResult(baseline, findings, selected, configs, seed_results, facts, temporary)
-        if for_update:
-            weakref.finalize(result, cleanup.pop_all().close)
-        return result
+    refused: dict[str, str] = {}
+    with _check_session(db, db_only, options, display) as (store, session):
+        if session is not None:
+            if not for_update:
+                refusals |= _without_data(checked, configs, device)
+            trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
+            with stop_on_signals(session.stop):
+                for outcome in calibrated(store, device, _trained(session, trained)):
+                    if outcome.ending == Ending.REFUSED:
+                        # Only an update stops here, because a change that breaks a cell is what a check is for.
+                        if for_update:
+                            raise UsageError(outcome.cause)
+                        refused[outcome.job.spec.key] = outcome.cause
+        # An update records that this code produced the runs. In a new database this is true without a comparison.
+        compares_code = for_update if db_only else db is not None
+        seed_results = {
+            name: collect_results(store, own, _with_plugins(facts, device, own[:1]) if compares_code else None, refused)
+            for name, own in configs.items()
+        }
+    findings: list[Finding] = []
+    for run in checked:
+        if run.name in refusals:
+            findings.append(refusals[run.name])
+        else:
+            findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+    if history is not None:
+        with open_store(history, create=True) as store:
+            every = _with_plugins(facts, device, [own[0] for own in configs.values()])
+            store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
+    return CheckResult(baseline, findings, had_values, checked, configs, seed_results, facts)
 
 
 def _with_plugins(facts: dict[str, Any], device: torch.device, configs: Sequence[RunConfig]) -> dict[str, Any]:
@@ -223,16 +188,18 @@ def _without_data(
 def _check_session(
     db: Place | None, db_only: bool, options: SweepOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
-    """Open the database, and also a session unless nothing trains."""
-    if db is None or db_only:
-        with open_store(named_or_default(db, writes=False)) as store:
-            yield store, None
-    else:
-        with open_session(db, options, display) as session:
-            yield session.open_store, session
+    """Open the database, or a temporary one if none is named, and also a session unless nothing trains."""
+    with ExitStack() as cleanup:
+        if db_only:
+            yield cleanup.enter_context(open_store(named_or_default(db, writes=False))), None
+            return
+        if db is None:
+            db = Path(cleanup.enter_context(TemporaryDirectory(prefix="orthobench-check-")), "check.db")
+        session = cleanup.enter_context(open_session(db, options, display))
+        yield session.open_store, session
 
 
-def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Outcome]:
+def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[JobOutcome]:
     """Train the pending runs lazily, one by one, and yield how each ended.
 
     Raises:
@@ -253,7 +220,7 @@ def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Outcome
         raise Stopped
 
 
-def with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
+def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
     """Return the run with other seeds; None keeps the number or first seed of the baseline."""
     if count is None and first is None:
         return run
@@ -261,7 +228,7 @@ def with_seeds(run: CheckedRun, count: int | None, first: int | None) -> Checked
     return run.model_copy(update={"seeds": tuple(range(start, start + (count or len(run.seeds))))})
 
 
-def resolve_runs(catalog: Catalog, runs: Sequence[CheckedRun]) -> dict[str, list[RunConfig]]:
+def _resolve_runs(catalog: Catalog, runs: Sequence[CheckedRun]) -> dict[str, list[RunConfig]]:
     """Return the configuration of each run for each of its seeds, by the run's name.
 
     Raises:
@@ -284,8 +251,7 @@ def _check_metrics(run: CheckedRun, config: RunConfig) -> None:
     A metric with values has been logged once. If it no longer is, this is the verdict on a change, and no wrong usage.
 
     Raises:
-        UsageError: a metric is unknown, is of validation data that the task does not have, or has the opposite
-            direction.
+        UsageError: a metric is unknown, or has the opposite direction.
     """
     goals = {metric.name: metric.goal for metric in config.task_class.metrics}
     goals |= {f"{VALIDATION}{name}": goal for name, goal in goals.items()} | {TRAINING_LOSS: "min"}
@@ -301,14 +267,3 @@ def _check_metrics(run: CheckedRun, config: RunConfig) -> None:
             sources = config.catalog.find("task", config.spec.task).sources()
             remedy = " (if the task logs it, add it to the task's metrics)" if sources else ""
             raise UsageError(f"{unknown('metric', name, goals)}{remedy}")
-        if name.startswith(VALIDATION) and not _validates(config):
-            raise UsageError(f"{name} needs validation data, and {run.task} has none with these settings")
-
-
-def _validates(config: RunConfig) -> bool:
-    """Return whether the task has validation data; without its data set nothing is known, and the answer is yes."""
-    try:
-        task = config.task_class(config.task_settings, config.spec.seed, torch.device("cpu"))
-    except MissingDataError:
-        return True
-    return task.validation is not None

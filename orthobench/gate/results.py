@@ -1,7 +1,7 @@
 """The results of new runs, seed by seed, and the speed of the machine.
 
-The seconds of a step differ between machines. A product of two matrices is therefore timed on one thread before and
-after each run, and the time of a step is given in units of this product.
+The seconds of a step differ between machines. A product of two matrices is therefore timed on one thread after each
+run, and the time of a step is given in units of this product.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 
 from orthobench.bench.measure import SystemClock, interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
-from orthobench.executors.job import Outcome
+from orthobench.executors.job import JobOutcome
+from orthobench.executors.processes import KILLED
 from orthobench.isolation import isolated
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
@@ -25,11 +26,11 @@ from orthobench.system import environment
 CALIBRATION = "calibration"
 """The name of the calibration in the database; its results hold a run's key and seconds."""
 ROUNDS = 3
-VALIDATION = "valid/"
-"""The prefix of the names of metrics of the validation data."""
 TRAINING_LOSS = "train/loss"
 CODE = "commit", "dirty", "changes", "packages"
 """The facts of an environment that identify the code that ran."""
+OTHER_CODE = "by other code or versions: name a new database with `db`, or compare these results with `db_only=True`"
+"""Why a run by other code does not count."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class SeedResult:
     Attributes:
         values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). The names are
             those of the task's metrics, the same after VALIDATION, and TRAINING_LOSS.
+        missing: why there is no result.
+        broken: why this code cannot train the run: it cannot start, or it fails.
         speed: seconds of a training step divided by those of the calibration product.
         facts: the run's environment.
     """
@@ -46,6 +49,7 @@ class SeedResult:
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)
     diverged: bool = False
     missing: str = ""
+    broken: str = ""
     speed: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,24 +69,24 @@ def collect_results(
     for config in configs:
         run = runs.get(config.spec.key)
         cause = refused.get(config.spec.key)
-        missing = _missing(run, code) if cause is None else f"could not start: {cause}"
-        if run is None or missing:
-            results[config.spec.seed] = SeedResult(missing=missing)
+        if cause is not None:
+            results[config.spec.seed] = SeedResult(broken=f"could not start: {cause}")
+        elif run is None:
+            results[config.spec.seed] = SeedResult(missing="not in the database")
+        elif _is_by_other_code(run, code):
+            results[config.spec.seed] = SeedResult(missing=OTHER_CODE)
+        elif not Status(run.status).is_final:
+            state = f"{run.status}: {run.message}" if run.message else run.status
+            # Not the code's fault: the system has killed the process, for example because another one took the memory.
+            is_broken = run.status == Status.FAILED and not (run.message or "").startswith(KILLED)
+            results[config.spec.seed] = SeedResult(broken=state) if is_broken else SeedResult(missing=state)
         else:
             results[config.spec.seed] = _read(store, run, products.get(run.key))
     return results
 
 
-def _missing(run: Run | None, code: Mapping[str, Any] | None) -> str:
-    """Return why a run does not count; empty if it does."""
-    if run is None:
-        return "not in the database"
-    if not Status(run.status).is_final:
-        return f"{run.status}: {run.message}" if run.message else run.status
-    facts = run.environment.facts
-    if code is not None and any(facts.get(name) != code.get(name) for name in CODE):
-        return "by other code or versions: name a new database with `db`, or compare these results with `db_only=True`"
-    return ""
+def _is_by_other_code(run: Run, code: Mapping[str, Any] | None) -> bool:
+    return code is not None and any(run.environment.facts.get(name) != code.get(name) for name in CODE)
 
 
 def _read(store: Store, run: Run, product: float | None) -> SeedResult:
@@ -104,28 +108,21 @@ def _read(store: Store, run: Run, product: float | None) -> SeedResult:
     return SeedResult(values, speed=speed, facts=facts)
 
 
-def calibrated(store: Store, device: torch.device, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-    """Time the product before and after each run, store the mean of both with the key of a run that has a result.
+def calibrated(store: Store, device: torch.device, outcomes: Iterable[JobOutcome]) -> Iterator[JobOutcome]:
+    """Time the product after each run that has a result, and store its median seconds with the run's key.
 
     Args:
         outcomes: an iterator that trains each run before it yields its outcome.
     """
     product = MatrixProduct(device, quick=False)
-    before = _seconds(product)
     for outcome in outcomes:
         if outcome.ending.is_result:
-            after = _seconds(product)
-            results = {"run": outcome.job.spec.key, "seconds": (before + after) / 2}
+            with isolated(threads=1):
+                samples = interleave({SGEMM: product}, ROUNDS, SystemClock(), shortest=0.0)[SGEMM]
+            seconds = statistics.median(sample.seconds for sample in samples)
+            results = {"run": outcome.job.spec.key, "seconds": seconds}
             store.add_benchmark(CALIBRATION, results, environment.describe(device))
-            before = after
         yield outcome
-
-
-def _seconds(product: MatrixProduct) -> float:
-    """Return the median seconds of a product on one thread."""
-    with isolated(threads=1):
-        samples = interleave({SGEMM: product}, ROUNDS, SystemClock(), shortest=0.0)[SGEMM]
-    return statistics.median(sample.seconds for sample in samples)
 
 
 def machine_kind(facts: Mapping[str, Any]) -> dict[str, str]:

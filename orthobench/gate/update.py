@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from orthobench.analysis.inference import limit
-from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.errors import UsageError
-from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
-from orthobench.gate.margins import (
-    DETECTION,
-    DEVIATIONS,
-    detectable_loss,
-    detection,
-    seeds_needed,
-    stored_margin,
-)
-from orthobench.gate.results import TRAINING_LOSS, VALIDATION, SeedResult, machine_kind
+from orthobench.errors import UpdateRefusedError
+from orthobench.gate.baseline import CheckedRun, MetricBaseline, Update, condition, measured_file
+from orthobench.gate.results import TRAINING_LOSS, SeedResult, machine_kind
+from orthobench.metric import VALIDATION
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
-
-
-class UpdateRefusedError(Exception):
-    """A seed has no value of a metric, or a check would not detect a loss."""
-
-
-def check_seeds(runs: Sequence[CheckedRun]) -> None:
-    """Check that each run has enough seeds for a spread.
-
-    Raises:
-        UsageError: a run has too few seeds.
-    """
-    for run in runs:
-        if not run.exact and len(run.seeds) < FEWEST_SEEDS:
-            needs = f"a baseline needs {FEWEST_SEEDS} seeds or more, better 5"
-            raise UsageError(f"run {run.name}: {needs}; or set exact = true")
 
 
 def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
     """Return the run with the values from these results.
 
-    A run without metrics gets the default ones. Each metric gets a measured margin, unless the run is exact.
+    A run without metrics gets the default ones.
 
     Raises:
         UpdateRefusedError: a seed has no value of a metric.
@@ -56,19 +31,14 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
         values = {}
         for seed, result in results.items():
             if metric.key(name) not in result.values:
-                why = "diverged" if result.diverged else result.missing or f"the task logs no metric '{name}'"
+                why = result.missing or result.broken or f"the task logs no metric '{name}'"
+                why = "diverged" if result.diverged else why
                 raise UpdateRefusedError(f"run {run.name} seed {seed}: {why}")
             values[seed] = run.stored(result.values[metric.key(name)])
-        changes: dict[str, Any] = {"values": values}
-        if not run.exact:
-            changes["measured_margin"] = stored_margin(list(values.values()), len(run.seeds), metric.direction)
-        metrics[name] = metric.model_copy(update=changes)
+        metrics[name] = metric.model_copy(update={"values": values})
     ratios = [result.speed for result in results.values() if result.speed is not None]
-    speed = run.speed
-    if ratios:
-        ratio = float(f"{statistics.median(ratios):.3g}")
-        speed = speed.model_copy(update={"ratio": ratio}) if speed else SpeedBaseline(ratio=ratio)
-    measured = {"condition": condition(config.spec), "measured_settings": run.own_settings, "speed": speed}
+    ratio = float(f"{statistics.median(ratios):.3g}") if ratios else run.step_ratio
+    measured = {"condition": condition(config.spec), "measured_settings": run.own_settings, "step_ratio": ratio}
     return run.model_copy(update={"metrics": metrics, **measured})
 
 
@@ -90,51 +60,6 @@ def _default_metrics(
         names = [name for name in names if name in logged]
     goals = {metric.name: metric.goal for metric in task.metrics}
     return {name: MetricBaseline(direction=goals.get(name, "min")) for name in names}
-
-
-def check_detection(run: CheckedRun) -> list[str]:
-    """Return a line with each metric's margin, and the share of checks that detect a loss of one and of DEVIATIONS.
-
-    Raises:
-        UpdateRefusedError: a measured margin detects a loss of DEVIATIONS too rarely; the line has the seeds needed.
-    """
-    if run.exact:
-        return []
-    lines = []
-    for name, metric in run.metrics.items():
-        values, n_now = list(metric.values.values()), len(run.seeds)
-        allowed = metric.margin or 0.0
-        small, large = (detection(values, n_now, allowed, deviations) for deviations in (1.0, DEVIATIONS))
-        if metric.allowed_loss is None and large < DETECTION:
-            needed = seeds_needed(values, n_now, metric.direction)
-            fix = "choose settings whose values differ less between seeds" if needed is None else _fix(run, *needed)
-            raise UpdateRefusedError(
-                f"run {run.name}: {n_now} seeds detect a loss of {DEVIATIONS:g} standard deviations of {name} in "
-                f"{math.floor(100 * large)}% of the checks, less than {DETECTION:.0%}: {fix}"
-            )
-        if metric.allowed_loss is None and len(set(values)) == 1:
-            lines.append(
-                f"{name}: nothing may be lost (measured), because all {len(values)} seeds have the value "
-                f"{values[0]:.4g}: no check passes in which one seed is worse by a single test sample; "
-                "set allowed_loss to accept that"
-            )
-            continue
-        source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
-        lines.append(
-            f"{name}: {allowed:.2g} may be lost ({source}); {n_now} seeds detect a loss of 1 standard deviation in "
-            f"{small:.0%} of the checks, of {DEVIATIONS:g} in {large:.0%}; a loss of "
-            f"{detectable_loss(values, n_now, allowed, metric.direction):.2g} counts as worse in {DETECTION:.0%}"
-        )
-    return lines
-
-
-def _fix(run: CheckedRun, measured: int, checked: int) -> str:
-    fixes = []
-    if checked > len(run.seeds):
-        fixes.append(f"give the run {checked} seeds in the baseline file")
-    if any(measured > len(metric.values) for metric in run.metrics.values()):
-        fixes.append(f"measure {measured} with `orthobench check --update --seeds {measured}`")
-    return ", and ".join(fixes)
 
 
 def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:

@@ -5,21 +5,35 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple, Self
 
 from orthobench.analysis import inference
 from orthobench.analysis.inference import Verdict
 from orthobench.analysis.pairing import changed, single
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.errors import shell_command
-from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
-from orthobench.gate.margins import power
+from orthobench.errors import counted, shell_command
+from orthobench.gate.baseline import CheckedRun, MetricBaseline, Update
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.settings import text
 
 SPEED = "speed"
 SEEDS_OF_UPDATE = 20
-"""The seeds with which docs/check.md measures a baseline, because five say little about rare failures to learn."""
+"""The seeds with which docs/check.md measures a baseline, because the deviation of a few may be small by chance."""
+
+
+class Moments(NamedTuple):
+    """The mean of values, their standard deviation if there are several, and their number."""
+
+    mean: float
+    deviation: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self | None:
+        """Return the moments of values; None without any."""
+        if not values:
+            return None
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
 @dataclass(frozen=True)
@@ -45,13 +59,25 @@ class Finding:
     loss: float | None = None
     upper: float | None = None
     allowed: float | None = None
-    power: float | None = None
     counts: bool = True
     direction: str | None = None
 
     @property
     def passes(self) -> bool:
         return not self.counts or self.verdict in (Verdict.SAME, Verdict.BETTER, Verdict.SKIPPED)
+
+    @property
+    def moments(self) -> tuple[Moments | None, Moments | None]:
+        """The moments of the values before and now; None without values."""
+        before, now = map(Moments.of, (self.before, self.now))
+        return before, now
+
+    @property
+    def ending(self) -> Literal["passed", "failure", "error", "skipped"]:
+        """What the verdict means for a CI system."""
+        if self.verdict == Verdict.SKIPPED:
+            return "skipped"
+        return "passed" if self.passes else "failure" if self.verdict == Verdict.WORSE else "error"
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -104,12 +130,10 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         return None
     fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
     if fewest < FEWEST_SEEDS:
-        reason = (
-            f"{fewest} seed{'s' if fewest > 1 else ''} cannot be evidence: the spread of two has one degree of "
-            "freedom and a 95 % interval that spans a factor of 70; "
-            f"take {FEWEST_SEEDS} or more, better 5, or exact = true"
+        seeds = counted(fewest, "seed")
+        return refused(
+            Verdict.INCONCLUSIVE, f"{seeds} cannot be evidence: take {FEWEST_SEEDS} or more, better 8, or exact = true"
         )
-        return refused(Verdict.INCONCLUSIVE, reason)
     return None
 
 
@@ -148,7 +172,7 @@ def judge(
         speed_counts: whether a slower step fails the check.
     """
     findings = [_judge_metric(run, origin, name, metric, results) for name, metric in run.metrics.items()]
-    return findings if run.speed is None else [*findings, _judge_speed(run.name, run.speed, results, speed_counts)]
+    return findings if run.step_ratio is None else [*findings, _judge_speed(run, run.step_ratio, results, speed_counts)]
 
 
 def _judge_metric(
@@ -171,6 +195,8 @@ def _judge_metric(
         return finding(Verdict.MISSING, unrecorded(run))
     if diverged := [seed for seed, result in results.items() if result.diverged]:
         return finding(Verdict.WORSE, f"diverged: {_seeds(diverged)}")
+    if broken := {seed: result.broken for seed, result in results.items() if result.broken}:
+        return finding(Verdict.WORSE, f"{_seeds([*broken])}: {'; '.join(dict.fromkeys(broken.values()))}")
     if lacking := [seed for seed, value in values.items() if value is None]:
         reasons = dict.fromkeys(results[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
         return finding(Verdict.MISSING, f"{_seeds(lacking)}: {'; '.join(reasons)}")
@@ -178,27 +204,17 @@ def _judge_metric(
         return finding(Verdict.WORSE, f"{_seeds(equal)} have equal values in all metrics: the seed has no effect")
     if run.exact:
         return finding(*_exactly(run, metric, origin, values_now, results))
-    if metric.margin is None:
-        return finding(
-            Verdict.MISSING,
-            f"no allowed_loss: set it, or measure a margin with {_update(run)}",
-        )
 
-    before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin
+    before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin or 0.0
     # The margin is that of independent samples, so seeds that both sides have are not paired.
     outcome, loss = inference.verdict(before, now, metric.direction, allowed)
-    numbers = {
-        "loss": loss.mean,
-        "upper": loss.upper,
-        "power": power(allowed, statistics.stdev(before), len(before), len(now)),
-    }
     words = {
         Verdict.WORSE: f"{loss.mean:.3g} lost, {allowed:.3g} allowed",
         Verdict.INCONCLUSIVE: (
             f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: add seeds"
         ),
     }
-    return finding(outcome, words.get(outcome, ""), **numbers)
+    return finding(outcome, words.get(outcome, ""), loss=loss.mean, upper=loss.upper)
 
 
 def _equal_seeds(results: Mapping[int, SeedResult]) -> list[int]:
@@ -244,20 +260,18 @@ def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> 
     return ""
 
 
-def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
+def _judge_speed(run: CheckedRun, before: float, results: Mapping[int, SeedResult], counts: bool) -> Finding:
     """Return the verdict on the time of a training step, which may grow by an allowed factor."""
-    ratios = tuple(result.speed for result in results.values() if result.speed is not None)
-    allowed = (speed.allowed_factor - 1) * speed.ratio
-    facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "allowed": allowed, "direction": "min"}
-    facts["counts"] = counts
-    if not ratios:
-        reasons = dict.fromkeys(result.missing for result in results.values() if result.missing)
-        reason = "; ".join(reasons) or "these runs have no calibration"
-        return Finding(name, SPEED, Verdict.MISSING, reason, **facts)
-    times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor
-    verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
-    reason = f"the median step takes {times:.2f} x the baseline's, {factor:g} allowed"
-    return Finding(name, SPEED, verdict, reason, **facts)
+    now = tuple(result.speed for result in results.values() if result.speed is not None)
+    factor = run.speed.allowed_factor
+    if now:
+        times = statistics.median(now) / before
+        verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
+        reason = f"the median step takes {times:.2f} x the baseline's, {factor:g} allowed"
+    else:
+        verdict, reason = Verdict.MISSING, "no seed was timed"
+    allowed = (factor - 1) * before
+    return Finding(run.name, SPEED, verdict, reason, (before,), now, allowed=allowed, counts=counts, direction="min")
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -1,1 +1,1 @@
-"""Runs of many people: Parquet files in a data set repository of Hugging Face, or in a folder with the same files."""
+"""Runs of many people: SQLite files in a data set repository of Hugging Face, or in a folder with the same files."""

@@ -1,7 +1,6 @@
 """Where published runs are: a data set repository of Hugging Face, or a folder with the same files.
 
-Both are read through fsspec. A repository gets all new files in one commit, and a folder one file after the other, with
-the file that announces the others last.
+Both are read through fsspec. A repository gets all new files in one commit, and a folder one file after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
-from orthobench.system.location import Location, Place, from_home
+from orthobench.system.location import Location, Place, from_home, variable
 from orthobench.system.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
@@ -181,5 +180,5 @@ def _reason(error: Exception) -> str:
     if status in (401, 403, 404):
         return "it does not exist, or your token does not allow this: check the name, and $HF_TOKEN or `hf auth login`"
     text = one_line(error)
-    token = os.environ.get("HF_TOKEN")
+    token = variable("HF_TOKEN")
     return TOKEN.sub("***", text.replace(token, "***") if token else text)[:300]

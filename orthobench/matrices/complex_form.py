@@ -12,7 +12,9 @@ from torch import Tensor
 
 def as_complex(parameter: Tensor) -> Tensor:
     """Return the complex numbers `[...]` of a parameter `[..., 2]`."""
-    return torch.view_as_complex(parameter.contiguous())
+    parameter = parameter.contiguous()
+    # Copied at an odd place of its storage, such as in a vector of all parameters, because no view is possible there.
+    return torch.view_as_complex(parameter.clone() if parameter.storage_offset() % 2 else parameter)
 
 
 def as_real(numbers: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 
 def as_parameter(start: Tensor) -> nn.Parameter:
-    """Return an initial value as a parameter of torch's default type, like those of `torch.nn`."""
-    return nn.Parameter(start.to(torch.get_default_dtype()))
+    """Return an initial value as a contiguous parameter of torch's default type, like those of `torch.nn`."""
+    return nn.Parameter(start.to(torch.get_default_dtype()).contiguous())
 
 
 @torch.no_grad()

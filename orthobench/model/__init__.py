@@ -10,5 +10,6 @@ from orthobench.model.base import OptimizerName as OptimizerName
 from orthobench.model.base import OutputBias as OutputBias
 from orthobench.model.base import ParameterGroup as ParameterGroup
 from orthobench.model.base import Positive as Positive
+from orthobench.model.base import SecondAxis as SecondAxis
 from orthobench.model.base import Signature as Signature
 from orthobench.model.base import State as State

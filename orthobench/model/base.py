@@ -208,6 +208,19 @@ class Learns:
     gate: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SecondAxis:
+    """What a tuned comparison tries of a model besides the learning rate: one thing that decides whether it learns.
+
+    Attributes:
+        values: at most three, each as settings.
+        source: the paper or program that the values come from.
+    """
+
+    values: tuple[Mapping[str, Any], ...]
+    source: str
+
+
 class Model(nn.Module, ABC):
     """The base class of model plugins: a subclass runs the recurrence, and this class computes the outputs y = V h + c.
 
@@ -239,6 +252,8 @@ class Model(nn.Module, ABC):
             weights; None if no setting makes them so. Tables then say that the model cannot solve some tasks.
         family: the kind of recurrence by which tables group it. Only built-in models have one.
         learns: what it is known to learn; tests and the gate train every built-in model on it.
+        second_axis: what a tuned comparison tries besides the learning rate; None for a model with a separate rate for
+            its recurrent matrix, whose share is tried, and for a model without a setting that decides.
     """
 
     version: ClassVar[int] = 1
@@ -258,6 +273,7 @@ class Model(nn.Module, ABC):
     family: ClassVar[Family | Literal[""]] = ""
     affine_if: ClassVar[Mapping[str, Any] | None] = None
     learns: ClassVar[Learns | None] = None
+    second_axis: ClassVar[SecondAxis | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -9,6 +9,8 @@
 
 `constrain(module, "weight_hh_l0", "cayley")` keeps a weight of any module orthogonal.
 
+`compile(cell)` runs a cell of your own, a module for one step, over sequences, by a kernel where it can.
+
 A model of your own becomes a layer by a subclass of `RecurrentLayer` that names it:
 
     class MyLayer(RecurrentLayer):
@@ -22,6 +24,7 @@ from orthobench.nn import cells
 from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.cells import *  # noqa: F403
 from orthobench.nn.layer import RecurrentLayer
+from orthobench.nn.own_cell import CompiledLayer, compile
 
-__all__ = ["RecurrentCell", "RecurrentLayer", "constrain", "rebase"]
+__all__ = ["CompiledLayer", "RecurrentCell", "RecurrentLayer", "compile", "constrain", "rebase"]
 __all__ += cells.__all__

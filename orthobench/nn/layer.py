@@ -28,11 +28,11 @@ LayerState = Tensor | tuple[Tensor, ...]
 """The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""
 
 
-_LOW_TYPES = (torch.bfloat16, torch.float16)
+LOW_TYPES = (torch.bfloat16, torch.float16)
 """The types of low precision, which inputs may have under `torch.autocast`."""
 
 
-def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """Return the type of an enabled `torch.autocast` for this device, or None."""
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return None
@@ -378,8 +378,8 @@ class RecurrentLayer(nn.Module):
             raise TypeError(f"{type(self).__name__}.forward() needs inputs: give inputs, or input as in torch")
         self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
-        dtype, low = self._dtype(), _autocast_dtype(data.device)
-        if data.dtype != dtype and (low is None or data.dtype not in _LOW_TYPES):
+        dtype, low = self._dtype(), autocast_dtype(data.device)
+        if data.dtype != dtype and (low is None or data.dtype not in LOW_TYPES):
             raise UsageError(f"inputs are {data.dtype}, but the parameters are {dtype}: give inputs.to({dtype})")
         if low is None:
             return self._forward(inputs, state)

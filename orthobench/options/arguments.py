@@ -1,21 +1,23 @@
-"""The words and the validators of arguments: what the options of a run and the functions of the API share.
+"""The words and the types of arguments: what the options of a run and the functions of the API share.
 
-The command line imports this module before anything else, so it needs neither torch nor pydantic. Whole numbers of
-NumPy and pandas count as numbers: a seed of 1.0, from a column with a gap, is 1, and one of 1.5 is refused.
+Pydantic checks arguments against these types (`checked`), and takes no text and no truth value for a number. Whole
+numbers of NumPy and pandas count: a seed of 1.0, from a column with a gap, is 1, and one of 1.5 is refused.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral, Real
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from orthobench.errors import UsageError, shown, unknown
-from orthobench.system.location import Location
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from orthobench.errors import UsageError, shown
+from orthobench.system.location import Location, Place
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -30,10 +32,10 @@ KeepWeights = Literal["none", "last", "best", "both"]
 WhichWeights = Literal["best", "last"]
 LoggedSplit = Literal["train", "valid", "test", "probe"]
 """Where a logged number comes from: a part of the data, or a probe."""
-ComparedValue = Literal["end", "final", "best"]
+ComparedValue = Literal["end", "final", "best", "at_best_validation"]
 """Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
 TableFormat = Literal["csv", "json", "markdown", "latex"]
-ImageFormat = Literal["svg", "png", "pdf", "pgfplots"]
+ImageFormat = Literal["svg", "png", "pdf", "pgf"]
 ReportFormat = Literal["html", TableFormat, ImageFormat, "reproduction"]
 ExportFormat = Literal["safetensors", "onnx", "pt2"]
 """The formats of a trained model: its weights, or its program."""
@@ -48,11 +50,6 @@ UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 """The seconds of the units of a duration."""
 _DURATION = "".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS)
 _NONE = ("none", "null")
-
-Validator = Callable[[Any], Any]
-"""Returns a value in the type of its option; raises ValueError for a wrong one."""
-ArgumentKind = tuple[Validator, str] | Any
-"""A validator, and what to give, for the line of an error; or a `Literal`, whose words are the values."""
 
 
 def is_none(value: Any) -> bool:
@@ -92,198 +89,140 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def whole(low: int, high: float = math.inf) -> Validator:
-    """Return the validator of a whole number of any type from `low` to `high`."""
+@dataclass(frozen=True)
+class Give:
+    """What to give for an argument: its error says so, in place of pydantic's reasons, one for each type of a union."""
 
-    def validate(value: Any) -> int:
-        if not isinstance(value, bool) and isinstance(value, Real):
-            number = int(value) if isinstance(value, Integral) else int(float(value))
-            if number == value and low <= number <= high:
-                return number
-        raise ValueError
+    what: str
 
-    return validate
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.custom_error_schema(handler(source), "wrong", custom_error_message=f"give {self.what}")
 
 
-def real(value: Any) -> float:
-    """Return a finite number of any type."""
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    raise ValueError
+def python_value(value: Any) -> Any:
+    """Return Python's number or truth value for NumPy's, and anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
-def positive(value: Any) -> float:
-    """Return a finite number of more than 0."""
-    if real(value) > 0:
-        return real(value)
-    raise ValueError
+def entries(value: Any) -> Any:
+    """Return the entries of a list of any type as a tuple; anything else, also a text or a path, as it is."""
+    if isinstance(value, bytes):
+        raise ValueError("should be text")
+    is_one = isinstance(value, (str, os.PathLike, Mapping, type)) or not isinstance(value, Iterable)
+    return value if is_one else tuple(value)
 
 
-def not_negative(value: Any) -> float:
-    """Return a finite number of at least 0."""
-    if real(value) >= 0:
-        return real(value)
-    raise ValueError
+def listed(value: Any) -> tuple[Any, ...]:
+    """Return the entries of a list of any type; anything else is a list of one."""
+    given = entries(value)
+    return given if isinstance(given, tuple) else (given,)
 
 
-def truth(value: Any) -> bool:
-    """Return a truth value, also NumPy's."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
-    raise ValueError
-
-
-def word(value: Any) -> str:
-    """Return a text that is not empty."""
-    if isinstance(value, str) and value:
-        return value
-    raise ValueError
-
-
-def model(value: Any) -> Any:
-    """Return the name of a model, or the class of a layer.
+def refuse_one_gpu(device: Any) -> Any:
+    """Return a device.
 
     Raises:
-        UsageError: it is a layer itself.
+        UsageError: it is called as torch calls one GPU; the message says how to choose it.
     """
-    cls = type(value)
+    if device == "gpu":
+        raise UsageError("`device='gpu'`: give `device='cuda'`")
+    if isinstance(device, str) and device.startswith("cuda:"):
+        raise UsageError(
+            f"`device={device!r}`: give `device='cuda'`, and choose the GPU by the variable "
+            f"CUDA_VISIBLE_DEVICES={device.removeprefix('cuda:')}"
+        )
+    return device
+
+
+def _number(value: Any) -> Any:
+    number = python_value(value)
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _text(value: Any) -> Any:
+    number = _number(value)
+    return str(number) if type(number) is int else value
+
+
+def _once(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _named(location: Location) -> Location:
+    if not location.real.strip():
+        raise ValueError
+    return location
+
+
+def _path(value: Any) -> Any:
+    return Path(_named(Location.of(value)).real) if isinstance(value, (str, os.PathLike, Location)) else value
+
+
+def refuse_layer(model: Any) -> Any:
+    """Return a model.
+
+    Raises:
+        UsageError: it is a layer instead of its class.
+    """
+    cls = type(model)
     if callable(getattr(cls, "forward", None)):
         raise UsageError(
             f"{cls.__name__}(...) is an instance: pass the class, {cls.__name__}, and its arguments as settings"
         )
-    return value if isinstance(value, type) else word(value)
+    return model
 
 
-def task(value: Any) -> Any:
-    """Return the name of a task, or own data in memory."""
-    return value if callable(getattr(type(value), "task_word", None)) else word(value)
+def _models(value: Any) -> tuple[Any, ...]:
+    return tuple(map(refuse_layer, listed(refuse_layer(value))))  # nn.Sequential has entries, too
 
 
-def tasks(value: Any) -> tuple[Any, ...]:
-    """Return a list of names and data; a single one is a list of one."""
-    is_one = callable(getattr(type(value), "task_word", None))
-    return tuple(map(task, (value,) if is_one else listed(value)))
-
-
-def parameters(value: Any) -> Any:
-    """Return a number of parameters, as a number or as a text, or a model that has it."""
-    return whole(0)(value) if isinstance(value, Real) else model(value)
-
-
-def label(value: Any) -> str:
-    """Return the name of a table or figure as a text; it may be a number."""
-    return value if isinstance(value, str) else str(whole(0)(value))
-
-
-def values(value: Any) -> Any:
-    """Return a dictionary of lists."""
-    if isinstance(value, Mapping) and all(map(_is_listed, value.values())):
-        return value
-    raise ValueError
-
-
-def _is_listed(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
-
-
-def models(value: Any) -> tuple[Any, ...]:
-    """Return a list of names and classes; a single one is a list of one."""
-    is_list = not isinstance(value, type) and not hasattr(value, "forward")  # nn.Sequential has entries, too
-    return tuple(map(model, listed(value) if is_list else (value,)))
-
-
-def words(value: Any) -> tuple[str, ...]:
-    """Return a list of texts of any type; a single text is a list of one."""
-    if all(isinstance(entry, str) for entry in listed(value)):
-        return listed(value)
-    raise ValueError
-
-
-def listed(value: Any) -> tuple[Any, ...]:
-    """Return the entries of a list of any type; a single text or path is a list of one."""
-    if isinstance(value, (str, os.PathLike, Location)):
-        return (value,)
-    if _is_listed(value):
-        return tuple(value)
-    raise ValueError
-
-
-def location(value: Any) -> Location:
-    """Return a path or URL; the store explains what is wrong with an empty one."""
-    if isinstance(value, (str, os.PathLike, Location)):
-        return Location.of(value)
-    raise ValueError
-
-
-def named_location(value: Any) -> Location:
-    """Return a path or URL that is not empty."""
-    if location(value).real.strip():
-        return location(value)
-    raise ValueError
-
-
-def places(value: Any) -> tuple[Location, ...]:
-    """Return a list of locations; a single one is a list of one."""
-    return tuple(map(location, listed(value)))
-
-
-def path(value: Any) -> Path:
-    """Return a path that is not empty."""
-    return Path(named_location(value).real)
-
-
-def paths(value: Any) -> tuple[Path, ...]:
-    """Return a list of paths; a single one is a list of one."""
-    return tuple(map(path, listed(value)))
-
-
-def tags(value: Any) -> tuple[str, ...]:
-    """Return a list of tags, each once."""
-    return tuple(dict.fromkeys(map(check_tag, listed(value))))
-
-
-def seeds(value: Any) -> Any:
-    """Return a number of seeds, or the seeds without repetitions."""
-    if isinstance(value, Real):
-        return A_COUNT[0](value)
-    if isinstance(value, (str, os.PathLike)):
-        raise ValueError
-    return tuple(dict.fromkeys(map(A_SEED[0], listed(value))))
-
-
-A_COUNT = (whole(1), "a whole number of at least 1")
-A_LIMIT = (whole(0), "a whole number of at least 0")
-A_SEED = (whole(0, LARGEST_SEED), f"a whole number from 0 to {LARGEST_SEED}")
-A_POSITIVE = (positive, "a positive number")
-A_TRUTH = (truth, "True or False")
-SOME_SECONDS = (not_negative, "a number of seconds of at least 0")
-SOME_PLACES = (places, "a text, or a list of texts")
-SOME_TEXTS = (words, "a text, or a list of texts")
-SOME_FILES = (paths, "a Python file, or a list of them")
-A_FILE = (path, "a file")
-A_FOLDER = (path, "a folder")
-A_PLACE = (named_location, "a folder or a URL")
-
-
-def read(name: str, value: Any, kind: ArgumentKind) -> Any:
-    """Return the validated value of an argument.
-
-    Raises:
-        UsageError: the value is invalid; one line with the fix.
-    """
-    if isinstance(kind, tuple):
-        validate, remedy = kind
-        try:
-            return validate(value)
-        except (ValueError, OverflowError) as error:
-            raise UsageError(f"`{name}={shown(value)}`: give {remedy}") from error
-    if name == "device" and isinstance(value, str) and value == "gpu":
-        raise UsageError("`device='gpu'`: give `device='cuda'`")
-    if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
-        raise UsageError(
-            f"`device={value!r}`: give `device='cuda'`, and choose the GPU by the variable "
-            f"CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')}"
-        )
-    if not isinstance(value, str) or value not in get_args(kind):
-        raise unknown(name, str(value), get_args(kind))
-    return value
+_Whole = Annotated[int, BeforeValidator(_number)]
+AtLeastZero = Annotated[_Whole, Field(ge=0)]
+Count = Annotated[_Whole, Field(ge=1)]
+Seed = Annotated[_Whole, Field(ge=0, le=LARGEST_SEED)]
+Port = Annotated[_Whole, Field(ge=0, le=65_535)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+Name = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, BeforeValidator(_text), Give("a number or a name")]
+"""A table or figure of a paper."""
+Texts = Annotated[Sequence[str], BeforeValidator(listed)]
+Tags = Annotated[
+    Sequence[Annotated[str, AfterValidator(check_tag)]],
+    AfterValidator(_once),
+    BeforeValidator(listed),
+    Give("words of up to 64 characters, without commas, and other than none, which selects runs without a tag"),
+]
+Device = Annotated[DeviceName, BeforeValidator(refuse_one_gpu)]
+Database = Annotated[Place, AfterValidator(Location.of), Give("a file or an SQLAlchemy URL")]
+"""The store explains what is wrong with an empty name."""
+Databases = Annotated[Sequence[Database], BeforeValidator(listed)]
+NamedPlace = Annotated[Place, AfterValidator(Location.of), AfterValidator(_named), Give("a folder or a URL")]
+Places = Annotated[
+    Sequence[Annotated[Place, AfterValidator(Location.of)]], BeforeValidator(listed), Give("a text, or a list of texts")
+]
+File = Annotated[Path, BeforeValidator(_path), Give("a path")]
+"""A file or a folder."""
+FileName = Annotated[str | Path, BeforeValidator(_path), Give("a path")]
+Files = Annotated[Sequence[File], BeforeValidator(listed)]
+Model = Annotated[
+    Name | type,
+    Give("the name of a model, such as 'scornn', or the class of a layer"),
+    BeforeValidator(refuse_layer),  # after `Give`, which would replace its message
+]
+Models = Annotated[
+    str | type | Sequence[Name | type],
+    Give("the name of a model or the class of a layer, or a list of them"),
+    BeforeValidator(_models),
+]
+Parameters = Annotated[
+    AtLeastZero | Name | type,
+    Give("a number of parameters, such as 15_000, or a model of the sweep"),
+    BeforeValidator(refuse_layer),
+]
+Seeds = Annotated[
+    Count | Annotated[Sequence[Seed], AfterValidator(_once), BeforeValidator(entries)],
+    Field(union_mode="left_to_right"),
+    Give(f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),
+]

@@ -3,144 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+import re
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
-from orthobench.options.arguments import (
-    A_COUNT,
-    A_FILE,
-    A_FOLDER,
-    A_LIMIT,
-    A_PLACE,
-    A_SEED,
-    A_TRUTH,
-    LARGEST_SEED,
-    SOME_FILES,
-    SOME_TEXTS,
-    ArgumentKind,
-    BackendName,
-    ComparedValue,
-    DeviceName,
-    LoggedSplit,
-    Preset,
-    ReportFormat,
-    WhichWeights,
-    label,
-    location,
-    model,
-    models,
-    named_location,
-    not_negative,
-    parameters,
-    places,
-    read,
-    real,
-    seeds,
-    task,
-    values,
-    whole,
-    word,
-)
-from orthobench.options.run_options import RunOptions
+from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic_core import core_schema
+
+from orthobench.errors import UsageError, shown, unknown
+from orthobench.options.arguments import python_value
 
 P = ParamSpec("P")
 T = TypeVar("T")
+POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def _mapping(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return value
-    raise ValueError
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Check the arguments of a function against their types before it runs, and convert them.
 
-
-def _options(value: Any) -> Any:
-    if isinstance(value, RunOptions):
-        return value
-    raise ValueError
-
-
-def _display(value: Any) -> Any:
-    if not isinstance(value, type) and hasattr(value, "on_stop_request"):  # an import of Display would be circular
-        return value
-    raise ValueError
-
-
-A_DATABASE = (location, "a file or an SQLAlchemy URL")
-A_LABEL = (label, "a number or a name")
-A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
-ARGUMENTS: dict[str, ArgumentKind] = {
-    "task": (task, "the name of a task, such as 'adding', or data, 'array:data.npz' or Data(...)"),
-    "model": (model, "the name of a model, such as 'scornn', or the class of a layer"),
-    "models": (models, "the name of a model or the class of a layer, or a list of them"),
-    "seed": A_SEED,
-    "first_seed": A_SEED,
-    "seeds": (seeds, f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),
-    "preset": Preset,
-    "db": A_DATABASE,
-    "history": A_DATABASE,
-    "databases": (places, "a database, or a list of them"),
-    "hub": (named_location, "ORG/NAME, hf://ORG/NAME, or the path of a folder such as ./runs"),
-    "files": (_mapping, "a dictionary of paths by setting"),
-    "labels": (_mapping, "a dictionary of names by model, such as {'cell.py:MyCell': 'Ours'}"),
-    "settings": A_MAPPING,
-    "grid": (values, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
-    "options": (_options, "SweepOptions(...), or RunOptions(...)"),
-    "match_parameters": (parameters, "a number of parameters, such as 15_000, or a model of the sweep"),
-    "paper": (word, "the key of a paper, such as 'helfrich2018'"),
-    "table": A_LABEL,
-    "figure": A_LABEL,
-    "name": (word, "a name"),
-    "to": (named_location, "tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or wandb[:DIR]"),
-    "split": LoggedSplit,
-    "scale": (real, "a number"),
-    "older_than": (not_negative, "a number of days of at least 0"),
-    "port": (whole(0, 65_535), "a whole number from 0 to 65535"),
-    "jobs": A_LIMIT,
-    "display": (_display, "Display(), or an object of a class derived from it"),
-    "plugins": SOME_FILES,
-    "data_folder": A_FOLDER,
-    "folder": A_FOLDER,
-    "device": DeviceName,
-    "backend": BackendName,
-    "value": ComparedValue,
-    "form": ReportFormat,
-    "weights": WhichWeights,
-    "weights_at": A_PLACE,
-    **dict.fromkeys(("where", "only", "names", "selections", "columns", "kinds"), SOME_TEXTS),
-    **dict.fromkeys(("trials", "tune", "match_state", "steps", "batch"), A_COUNT),
-    **dict.fromkeys(("baseline", "path", "file", "out", "commentary"), A_FILE),
-    **dict.fromkeys(("force", "extend", "dry_run", "prune", "db_only", "for_update"), A_TRUTH),
-    **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best", "all_versions"), A_TRUTH),
-}
-"""The kind of each argument, for all functions."""
-
-
-def checked(**special: ArgumentKind) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Validate the arguments of an API function by their names, before the function runs.
-
-    An argument whose default is None may be None.
-
-    Args:
-        special: the arguments whose kind differs from `ARGUMENTS` in this function; None switches the check off.
+    Raises:
+        UsageError: an argument is wrong; one line with the fix.
     """
-    kinds = {**ARGUMENTS, **special}
+    signature = inspect.signature(function)
 
-    def wrap(function: Callable[P, T]) -> Callable[P, T]:
-        signature = inspect.signature(function)
+    @cache  # built at the first call, because that takes as long as a quick command
+    def read() -> Any:
+        # Not the function itself, because an error of pydantic from inside it is no error of the arguments.
+        arguments: Any = wraps(function)(lambda *args, **kwargs: (args, kwargs))
+        # Without the type of the result, which may be a name that only type checkers import.
+        arguments.__annotations__ = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+        return validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(arguments)
 
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{function.__name__}() {error}") from None
-            for name, value in bound.arguments.items():
-                kind = kinds.get(name)
-                if kind is not None and (value is not None or signature.parameters[name].default is not None):
-                    bound.arguments[name] = read(name, value, kind)
-            return function(*bound.args, **bound.kwargs)
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            given = signature.bind(
+                *map(python_value, args), **{name: python_value(each) for name, each in kwargs.items()}
+            )
+        except TypeError as error:
+            raise TypeError(f"{function.__qualname__}() {error}") from None
+        try:
+            args, kwargs = read()(*given.args, **given.kwargs)
+        except ValidationError as error:
+            raise _refusal(error, given) from error
+        return function(*args, **kwargs)
 
-        return cast(Callable[P, T], call)
+    return call
 
-    return wrap
+
+def checked_record(record: type[T]) -> type[T]:
+    """Check the fields of a data class as the arguments of a function, which takes no dictionary for a record."""
+    record.__init__ = checked(record.__init__)  # type: ignore[method-assign]
+    schema = core_schema.is_instance_schema(record)
+    record.__get_pydantic_core_schema__ = classmethod(lambda *_: schema)  # type: ignore[attr-defined]
+    return record
+
+
+def _refusal(error: ValidationError, given: inspect.BoundArguments) -> UsageError:
+    """Return the error for a wrong argument: its name and value, and what it should be."""
+    problem = error.errors(include_url=False)[0]
+    place = problem["loc"][0]
+    if isinstance(place, int):
+        positional = [name for name, each in given.signature.parameters.items() if each.kind in POSITIONAL]
+        name, value = positional[min(place, len(positional) - 1)], given.args[place]
+    else:
+        name, value = place, given.kwargs[place]
+    if problem["type"] == "literal_error":
+        return unknown(name, str(value), re.findall(r"'(\w+)'", problem["ctx"]["expected"]))
+    entry = f"{shown(problem['input'])} " if problem["input"] is not value else ""
+    reason = re.sub("^(Input|String) should", f"{entry}should", problem["msg"].removeprefix("Value error, "))
+    return UsageError(f"`{name}={shown(value)}`: {reason}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 from orthobench.system.cache import user_cache_folder
-from orthobench.system.location import from_home
+from orthobench.system.location import from_home, variable
 
 _chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
@@ -18,8 +17,8 @@ def data_folder() -> Path:
     """Return the data folder: the one set by `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
     if (chosen := _chosen.get()) is not None:
         return chosen
-    if variable := os.environ.get("ORTHOBENCH_DATA"):
-        return Path(from_home(variable))
+    if named := variable("ORTHOBENCH_DATA"):
+        return Path(from_home(named))
     return Path(from_home(str(user_cache_folder()))) / "data"
 
 

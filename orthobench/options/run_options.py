@@ -7,37 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from orthobench.errors import UsageError
 from orthobench.options.arguments import (
-    A_COUNT,
-    A_FOLDER,
-    A_LIMIT,
-    A_PLACE,
-    A_POSITIVE,
-    A_TRUTH,
-    SOME_FILES,
-    SOME_PLACES,
-    SOME_SECONDS,
-    SOME_TEXTS,
-    ArgumentKind,
+    AtLeastZero,
     BackendName,
-    DeviceName,
+    Count,
+    Device,
+    File,
+    Files,
     GraphMode,
     KeepWeights,
+    Name,
+    NamedPlace,
+    NotNegative,
     OnDivergence,
+    Places,
+    Positive,
+    Tags,
+    Texts,
     check_tag,
     parse_duration,
-    read,
-    tags,
-    word,
 )
-from orthobench.system.location import Place
+from orthobench.options.checked import checked_record
 
 WHAT, HOW, WHERE, CLUSTERS = "What to train", "How to train", "Where results go", "Clusters and servers"
 """The headings of the help of commands that train."""
+JOBS_VARIABLE = "ORTHOBENCH_JOBS"
+"""The variable of the environment that names the number of runs at once."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ class Option:
     """What an option is for, what its values are, and how the command line spells it.
 
     Attributes:
-        kind: validates the values; None for a `Literal`, whose words are the values.
         flags: the names on the command line; none for the field's own name.
         least: the least number that the command line takes.
         variable: the variable of the environment that stands for the option.
@@ -54,7 +51,6 @@ class Option:
     """
 
     help: str
-    kind: ArgumentKind = None
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     least: int | None = None
@@ -63,6 +59,7 @@ class Option:
     group: str = HOW
 
 
+@checked_record
 @dataclass(frozen=True)
 class RunOptions:
     """How a run trains. A single text or path in place of a list counts as a list of one.
@@ -71,7 +68,7 @@ class RunOptions:
         UsageError: a value is invalid, or the options contradict each other.
     """
 
-    device: Annotated[DeviceName, Option("Where to compute.")] = "auto"
+    device: Annotated[Device, Option("Where to compute.")] = "auto"
     backend: Annotated[
         BackendName, Option("Kernels of the recurrence; auto: the fastest back end that supports the run.")
     ] = "auto"
@@ -82,27 +79,22 @@ class RunOptions:
         ),
     ] = "auto"
     data_folder: Annotated[
-        Path | None,
+        File | None,
         Option(
             "Folder of the data sets; else $ORTHOBENCH_DATA, else the user's cache folder.",
-            A_FOLDER,
             ("--data-dir",),
             "DIR",
             group=WHAT,
         ),
     ] = None
     plugins: Annotated[
-        tuple[Path, ...],
-        Option("A Python file with a task, model or probe of yours.", SOME_FILES, ("--plugin",), "FILE", group=WHAT),
+        Files,
+        Option("A Python file with a task, model or probe of yours.", ("--plugin",), "FILE", group=WHAT),
     ] = ()
     tags: Annotated[
-        tuple[str, ...],
+        Tags,
         Option(
             "A name for the runs; may be repeated.",
-            (
-                tags,
-                "words of up to 64 characters, without commas, and other than none, which selects runs without a tag",
-            ),
             ("--tag",),
             "NAME",
             parse=check_tag,
@@ -110,29 +102,25 @@ class RunOptions:
         ),
     ] = ()
     log_to: Annotated[
-        tuple[Place, ...],
+        Places,
         Option(
             "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or "
             "wandb[:DIR]; may be repeated.",
-            SOME_PLACES,
             metavar="DESTINATION",
             parse=str,
             group=WHERE,
         ),
     ] = ()
     checkpoints: Annotated[
-        Place | None,
+        NamedPlace | None,
         Option(
             "With a database server: folder or URL that all its machines see.",
-            A_PLACE,
             metavar="PLACE",
             parse=str,
             group=CLUSTERS,
         ),
     ] = None
-    checkpoint_every: Annotated[
-        float, Option("Time between checkpoints.", SOME_SECONDS, metavar="SECONDS", least=0)
-    ] = 30.0
+    checkpoint_every: Annotated[NotNegative, Option("Time between checkpoints.", metavar="SECONDS", least=0)] = 30.0
     keep_weights: Annotated[
         KeepWeights,
         Option(
@@ -142,10 +130,9 @@ class RunOptions:
         ),
     ] = "best"
     weights: Annotated[
-        Place | None,
+        NamedPlace | None,
         Option(
             "Folder or URL of kept weights; else the folder next to the database.",
-            A_PLACE,
             ("--weights-at",),
             "PLACE",
             parse=str,
@@ -157,63 +144,53 @@ class RunOptions:
         Option("stop: end a run when it diverges; continue: end it only when its weights are not finite."),
     ] = "stop"
 
-    def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if value is not None or option.default is not None:
-                values, text = OPTIONS[option.name]
-                object.__setattr__(self, option.name, read(option.name, value, text.kind or values))
 
-
+@checked_record
 @dataclass(frozen=True)
 class SweepOptions(RunOptions):
     """Where and how the runs of a sweep train."""
 
     executor: Annotated[
-        str,
+        Name,
         Option(
             "Where runs train: in processes here, on the Ray cluster of this machine or another one, or on SLURM.",
-            (word, "local, ray, ray://HOST:PORT, or slurm"),
             metavar="local|ray|ray://HOST:PORT|slurm",
             group=CLUSTERS,
         ),
     ] = "local"
     threads: Annotated[
-        int | None, Option("On a cluster: threads, and CPUs, of each run [1].", A_COUNT, least=1, group=CLUSTERS)
+        Count | None, Option("On a cluster: threads, and CPUs, of each run [1].", least=1, group=CLUSTERS)
     ] = None
     slurm: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/cluster.md.",
-            SOME_TEXTS,
             metavar="KEY=VALUE,...|FILE.toml",
             group=CLUSTERS,
         ),
     ] = ()
     group_minutes: Annotated[
-        float | None,
-        Option("With SLURM: minutes of estimated training in one task [60].", A_POSITIVE, metavar="N", group=CLUSTERS),
+        Positive | None,
+        Option("With SLURM: minutes of estimated training in one task [60].", metavar="N", group=CLUSTERS),
     ] = None
     jobs: Annotated[
-        int | None,
+        AtLeastZero | None,
         Option(
             "Number of parallel runs, each in its own process; 0: in this process. Default: one per core, or as many "
             "as the GPUs can share.",
-            A_LIMIT,
             ("-j", "--jobs"),
             least=0,
-            variable="ORTHOBENCH_JOBS",
+            variable=JOBS_VARIABLE,
         ),
     ] = None
     gpu_share: Annotated[
-        int,
-        Option("Runs on one GPU at once; without NVIDIA's MPS they take turns on it.", A_COUNT, metavar="K", least=1),
+        Count,
+        Option("Runs on one GPU at once; without NVIDIA's MPS they take turns on it.", metavar="K", least=1),
     ] = 1
     budget: Annotated[
-        float | None,
+        NotNegative | None,
         Option(
             "Train the runs that fit into 8h, 90m or 1h30m, by priority.",
-            SOME_SECONDS,
             metavar="TIME",
             parse=parse_duration,
         ),
@@ -222,13 +199,11 @@ class SweepOptions(RunOptions):
         bool,
         Option(
             "If no stored run is similar, estimate a run by timing a few steps; otherwise use stored runs only.",
-            A_TRUTH,
             ("--profile/--no-profile",),
         ),
     ] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.executor not in ("local", "ray", "slurm") and not self.executor.startswith("ray://"):
             raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
         if self.executor == "local" and self.threads is not None:
@@ -263,7 +238,10 @@ class SweepOptions(RunOptions):
 
 
 _TYPES = get_type_hints(SweepOptions, include_extras=True)
-OPTIONS: dict[str, tuple[Any, Option]] = {each.name: get_args(_TYPES[each.name])[:2] for each in fields(SweepOptions)}
+OPTIONS: dict[str, tuple[Any, Option]] = {
+    name: (kind, next(each for each in get_args(_TYPES[name]) if isinstance(each, Option)))
+    for name, kind in get_type_hints(SweepOptions).items()
+}
 """By name, the type of an option's values and its description."""
 
 

@@ -6,20 +6,8 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from orthobench.options.arguments import UNITS
 from orthobench.planning.estimate import Estimate
 from orthobench.planning.plan import PlannedRun
-
-
-def show_duration(seconds: float) -> str:
-    """Format a duration in its two largest units: 2d 4h, 1h 30m, 4m 10s, 12s."""
-    rest = max(1, round(seconds))
-    parts: list[tuple[int, str]] = []
-    for unit, size in UNITS.items():
-        count, rest = divmod(rest, size)
-        if parts or count:
-            parts.append((count, unit))
-    return " ".join(f"{count}{unit}" for count, unit in parts[:2] if count)
 
 
 def by_priority(planned: Sequence[PlannedRun]) -> list[PlannedRun]:

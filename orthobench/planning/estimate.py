@@ -1,19 +1,18 @@
 """Estimate the time and memory of planned runs, from runs in the database or from a few training steps.
 
 The estimate of an interrupted run follows from its own iterations. For other runs, it follows from the nearest earlier
-runs of the same task and model on the same hardware: their seconds per iteration are multiplied by the number of
-iterations of the new run. Among the newest five of them, the fastest counts, because a busy machine only adds time and
-newer kernels are seldom slower. On a cluster, any hardware of the same kind of device is good enough.
+run of the same task and model on the same hardware (`analysis/experience.py`), whose seconds per iteration are
+multiplied by the new run's number of iterations. On a cluster, any hardware of the same kind of device is good enough.
 
-`analysis/experience.py` says which runs are near. Without an earlier run within a factor of two, a few steps are
-profiled in another process, and the result also serves the remaining runs of the plan. Without a profile, runs on other
-hardware of the same kind are used, and the estimate says so.
+Without an earlier run within a factor of two, a few steps are profiled in another process, and the result also serves
+the remaining runs of the plan. Without a profile, a run on other hardware of the same kind is used, and the estimate
+says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -25,7 +24,6 @@ from orthobench.analysis.experience import (
     longer,
     nearest,
     seconds_per_iteration,
-    times,
 )
 from orthobench.errors import OrthobenchError
 from orthobench.options.arguments import KeepWeights
@@ -43,16 +41,14 @@ COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
 class Estimate:
     """The remaining seconds of a run, the peak memory of its process in bytes, and the source of the estimate.
 
-    None means unknown, and `source` then gives the reason. `seconds` follows from the fastest of several earlier runs,
-    and `slowest` from the slowest of them; it is None if they do not differ. `weights` is the size in bytes of the
-    files that the run keeps.
+    None means unknown, and `source` then gives the reason. `weights` is the size in bytes of the files that the run
+    keeps.
     """
 
     seconds: float | None
     memory: int | None
     source: str
     weights: int = 0
-    slowest: float | None = None
 
 
 class Estimator:
@@ -89,37 +85,28 @@ class Estimator:
             return Estimate(
                 left * seconds_per_iteration(run), run.peak_memory, source + _or_solved(planned.config), weights
             )
-        settings, known = planned.config.spec.settings, self._known(planned.config)
-        group = nearest(settings, data_set(planned.config.spec.task_settings), known)
-        if (not group or group[0].hardware is not None) and self.profile is not None:
-            variant = planned.config.spec.variant
+        spec, known = planned.config.spec, self._known(planned.config)
+        form = asdict(spec)
+        near = nearest(form, known)
+        if (near is None or near.hardware is not None) and self.profile is not None:
             # Remembered, because the other seeds of the variant would fail in the
             # same way, each in a process of its own.
-            if failure := self.failures.get(variant):
+            if failure := self.failures.get(spec.variant):
                 return failure
             try:
-                group = [_experience(planned.config, self.profile(planned))]
+                near = _experience(planned.config, self.profile(planned))
             except (OrthobenchError, ProfileError) as error:
-                failure = self.failures[variant] = Estimate(None, None, str(error))
+                failure = self.failures[spec.variant] = Estimate(None, None, str(error))
                 return failure
-            known.extend(group)
-        if not group:
+            known.append(near)
+        if near is None:
             return Estimate(None, None, "no run like it yet")
-        near = group[0]
-        (seconds, slowest), fastest = times(settings, group)
-        memory = None if near.memory is None else round(near.memory * max(1.0, longer(settings, near.settings)))
+        memory = None if near.memory is None else round(near.memory * max(1.0, longer(spec.settings, near.settings)))
         # Squared, because the largest matrices have a row and a column for each hidden unit.
-        wider = (settings["hidden_size"] / near.settings["hidden_size"]) ** 2
-        source = fastest.name if len(group) == 1 else f"{fastest.name}, the fastest of {len(group)}"
-        if fastest.hardware is not None:
-            source += f", ~ on {fastest.hardware}"
-        return Estimate(
-            seconds,
-            memory,
-            source + _or_solved(planned.config),
-            round(self.copies * near.weights * wider),
-            slowest if slowest > seconds else None,
-        )
+        wider = (spec.settings["hidden_size"] / near.settings["hidden_size"]) ** 2
+        source = near.name if near.hardware is None else f"{near.name}, ~ on {near.hardware}"
+        weights = round(self.copies * near.weights * wider)
+        return Estimate(near.seconds(form), memory, source + _or_solved(planned.config), weights)
 
     def _known(self, config: RunConfig) -> list[Experience]:
         """Return the earlier runs of this task and model, the newest first."""

@@ -26,10 +26,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import LARGEST_SEED, Preset
-from orthobench.planning import MAX_SEEDS
+from orthobench.options.seeds import MAX_SEEDS, parse_seeds
 from orthobench.planning.grid import GridAxis, read_grid
-from orthobench.planning.seeds import parse_seeds
 from orthobench.settings import Scalar, read_toml, text
+from orthobench.system.location import from_home
 
 Name = Annotated[str, Field(min_length=1)]
 Points = Annotated[list[Scalar | Annotated[list[Scalar], Field(min_length=1)]], Field(min_length=1)]
@@ -44,6 +44,7 @@ EXPECTED = {
     "settings": "a value: text, a number, true or false, or a list of names",
     "match_parameters": 'a number of parameters such as 15000 or "15k", or a model of the sweep',
     "grid": 'a text such as "1e-3,1e-4" or "128..512:x2", or a list of values, or of lists of bound values',
+    "plugins": 'a list of Python files, such as ["my_cell.py"]',
     "trials": "a whole number of trials of at least 1",
     "prune": "true or false",
 }
@@ -55,8 +56,21 @@ class TrainingFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     task: Name = Field(description="the task; `orthobench plugins` lists them")
-    preset: Preset = Field("paper", description="paper: the paper's settings; quick: a small version")
+    preset: Preset | None = Field(
+        None, description="paper: the paper's settings; quick: a small version, the default for code of yours"
+    )
     settings: dict[Name, Scalar | list[Name]] = Field({}, description="hyper-parameters of every run")
+    plugins: list[Name] = Field(
+        [], description="Python files with tasks, models or probes of yours; paths begin at the folder of this file"
+    )
+
+    def plugin_files(self, file: Path) -> tuple[Path, ...]:
+        """Return the paths of the plugin files.
+
+        Args:
+            file: the path of this file.
+        """
+        return tuple(file.parent / from_home(name) for name in self.plugins)
 
     def overrides(self) -> dict[str, str]:
         """Return the settings that all runs share, as text."""

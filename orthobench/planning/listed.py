@@ -53,14 +53,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from orthobench.analysis.claims import refuse_wrong_claims
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset, check_tag
+from orthobench.options.seeds import MAX_SEEDS
 from orthobench.papers import find_paper, find_study
-from orthobench.planning import MAX_SEEDS
 from orthobench.planning.file import Name
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.settings import Scalar, read_toml, text
-from orthobench.settings.assignments import narrow, read_conditions
+from orthobench.settings.filters import narrow, read_conditions
 from orthobench.store import Run, Status
 
 _logger = logging.getLogger(__name__)

@@ -41,6 +41,11 @@ class MatchedSize:
         """The difference between count and target, as a fraction of the target; negative if the count is smaller."""
         return self.parameters / self.target - 1
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the count is within `TOLERANCE` of the target."""
+        return abs(self.deviation) <= TOLERANCE
+
 
 @dataclass(frozen=True)
 class MatchedRuns:
@@ -150,7 +155,7 @@ def _choose(
         return resolve(catalog, spec.task, spec.model, {**overrides, "hidden_size": size}, preset, spec.seed)
 
     resolved, matched = nearest_size(config, resized, target, counter.count)
-    if abs(matched.deviation) > TOLERANCE:
+    if not matched.is_near:
         raise UsageError(
             f"{spec.model} cannot have {target} parameters within {TOLERANCE:.0%}: the nearest count is "
             f"{matched.parameters}, with hidden_size={matched.hidden_size}; name another number, or leave "

@@ -73,8 +73,8 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Rung:
-    """Successive halving: every run pauses at the first evaluation after a share of its iterations."""
+class Pause:
+    """A run pauses at the first evaluation after a share of its iterations, until its search decides about it."""
 
     from_share: float
 

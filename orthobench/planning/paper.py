@@ -7,11 +7,12 @@ from typing import Any
 
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset
+from orthobench.options.assignments import given_twice
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, text
-from orthobench.settings.assignments import given_twice, narrow, read_conditions
+from orthobench.settings.filters import narrow, read_conditions
 from orthobench.spec.resolve import RunConfig, resolve
 
 SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from orthobench.model import Signature
+from orthobench.options.assignments import parse_assignments
 from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.plugins import Catalog
-from orthobench.settings.assignments import parse_assignments
 
 
 @dataclass(frozen=True)

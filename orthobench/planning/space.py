@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
+from orthobench.options.assignments import parse_assignments
 from orthobench.planning.grid import NUMBER, GridAxis, parse_axis
-from orthobench.settings.assignments import parse_assignments
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -23,7 +23,6 @@ class Totals:
         at_once: the number of runs that train at the same time.
         seconds_at_once: the time if `at_once` runs train at the same time.
         memory: the peak memory of the largest `at_once` runs in bytes; None if unknown.
-        slowest: as `seconds`, but based on the slowest of the earlier runs; None without any estimate.
         weights: the size in bytes of the weights that the runs keep.
         machine: the memory of this machine in bytes; None if the runs train on other machines.
     """
@@ -34,7 +33,6 @@ class Totals:
     at_once: int
     seconds_at_once: float
     memory: int | None
-    slowest: float | None = None
     weights: int = 0
     machine: int | None = None
 
@@ -92,7 +90,6 @@ class SweepPlan:
                     "left_out": run.key in self.left_out,
                     "settings": spec.settings,
                     "seconds": estimate and estimate.seconds,
-                    "slowest": estimate and estimate.slowest,
                     "memory": estimate and estimate.memory,
                     "judged_by": estimate and estimate.source,
                 }
@@ -127,7 +124,6 @@ def _totals(estimates: Collection[Estimate], at_once: int, machine: int | None) 
         at_once=at_once,
         seconds_at_once=span(seconds, at_once),
         memory=sum(memory) if memory else None,
-        slowest=sum(estimate.slowest or estimate.seconds or 0.0 for estimate in estimates) if seconds else None,
         weights=sum(estimate.weights for estimate in estimates),
         machine=machine,
     )

@@ -1,10 +1,10 @@
 """The tuned protocol: the same search for every model, and fresh seeds of the settings that it finds.
 
-`protocol.toml` has its numbers: the learning rates, the schedule, and the sizes of the tasks. A model with a separate
-learning rate for its recurrent matrix is tried at several shares of each rate. The others are tried at more rates
-between the same limits instead, so all models have the same number of trials. All models train with one optimiser, one
-schedule and one clipping, and none has a paper's settings for the task. Exceptions are optimisers that belong to a
-model's definition, such as the Cayley step of `full_urnn`.
+`protocol.toml` has the schedule and the sizes of the tasks, and `analysis/rate_search.py` the rates and the rule of the
+search. Besides the rate, a search tries at most three values of one more thing. That is what the model's class names as
+its `second_axis`, or else the share of the rate that the recurrent matrix gets, if it has a rate of its own. All models
+train with one optimiser, one schedule and one clipping, and none has a paper's settings for the task. Exceptions are
+optimisers that belong to a model's definition, such as the Cayley step of `full_urnn`.
 
 Trials never use the test data, and are judged by their validation data. The winner's settings are trained again with
 seeds that the search did not use.
@@ -16,11 +16,11 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
-from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Halving, TrialCurve, full_runs, halve
+from orthobench.analysis.rate_search import FIRST, HALF, JUDGE, RATES, RateSearch, TrialCurve, search_rates, whole_runs
 from orthobench.errors import UsageError, unknown
 from orthobench.model import ModelSettings
 from orthobench.planning.match import MatchedSize, check_can_match, nearest_size, target_count
@@ -29,14 +29,14 @@ from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, text
 from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import RunConfig, resolve
-from orthobench.store import Run, Store
+from orthobench.store import Store
 from orthobench.task import SyntheticSettings, Task, TrainingSettings
 
 EVALUATIONS = 20
 """The number of evaluations of a run, so that its end is the median of its last three tests."""
 SEARCH_SEED = 0
 """The seed of all trials; the fresh seeds follow it."""
-VALIDATION_SIZE = 500
+VALIDATION_SIZE = 2000
 """The number of validation sequences of a generated task that is not among the columns."""
 RATE, RECURRENT_RATE = "learning_rate", "recurrent_learning_rate"
 
@@ -67,22 +67,16 @@ class Protocol:
     """The numbers of `protocol.toml`.
 
     Attributes:
-        trials: the number of trials of a search.
         seeds: the number of fresh seeds.
-        rates: the lowest and the highest learning rate.
         recurrent_shares: the learning rates of the recurrent matrix, as shares of the other one.
         model: settings of all models.
         training: settings of training.
-        own: by model, settings without which it cannot have the parameter count.
     """
 
-    trials: int
     seeds: int
-    rates: tuple[float, float]
     recurrent_shares: tuple[float, ...]
     model: Mapping[str, Any]
     training: Mapping[str, Any]
-    own: Mapping[str, Mapping[str, Any]]
     columns: tuple[Column, ...]
 
     def chosen(
@@ -109,30 +103,20 @@ class Protocol:
             found.append(Column(name, name, name))
         return [_renamed(catalog, column, overrides or {}) for column in found]
 
-    def points(self, settings: type[Settings], trials: int) -> list[dict[str, str]]:
-        """Return the settings of the trials of a model with these settings, as text.
-
-        Raises:
-            UsageError: the number of trials is too small, or no multiple of the number of shares.
-        """
-        shares = self.recurrent_shares
-        if trials < FEWEST_TRIALS or trials % len(shares):
-            raise UsageError(
-                f"`tune={trials}`: give an even number of at least {FEWEST_TRIALS}, for {FEWEST_TRIALS // len(shares)} "
-                f"learning rates at {len(shares)} rates of the recurrent matrix"
-            )
-        if RECURRENT_RATE not in settings.model_fields:
-            return [_rates(settings, rate) for rate in self._spaced(trials)]
+    def points(self, model_class: Any) -> list[Point]:
+        """Return the points of a model's search, with the first rates before those that may be added."""
+        settings = model_class.Settings
+        axis = getattr(model_class, "second_axis", None)
+        if axis is None and RECURRENT_RATE in settings.model_fields:
+            values: list[dict[str, str]] = [{RECURRENT_RATE: f"{share:g}"} for share in self.recurrent_shares]
+        else:
+            values = [{name: text(each) for name, each in value.items()} for value in (axis.values if axis else ({},))]
+        rates = [*FIRST, *(rate for rate in RATES if rate not in FIRST)]
         return [
-            _rates(settings, rate) | {RECURRENT_RATE: _shown(rate * share)}
-            for rate in self._spaced(trials // len(shares))
-            for share in shares
+            Point(rate, describe(value), _rates(settings, rate) | _at(rate, value))
+            for rate in rates
+            for value in values
         ]
-
-    def _spaced(self, count: int) -> list[float]:
-        """Return rates from the lowest to the highest, evenly in the logarithm."""
-        low, high = self.rates
-        return [low * (high / low) ** (number / (count - 1)) for number in range(count)]
 
     def shared_settings(self, column: Column, task_class: type[Task], model_class: Any) -> dict[str, Any]:
         """Return the settings of the column and the protocol for a model, except those that its trials try.
@@ -142,7 +126,10 @@ class Protocol:
         training = {name: own.get_default() for name, own in TrainingSettings.model_fields.items()}
         if column.iterations is None:  # a task without a column keeps its length and its batch
             training |= {name: value for name, value in task_class.protocol.items() if name in training}
-        training |= self.training
+        training |= {
+            "final_rate": None,
+            **self.training,
+        }  # because a task's protocol may have a final rate, not a share
         values: dict[str, Any] = dict(training)
         if column.batch_size is not None:
             values["batch_size"] = column.batch_size
@@ -173,13 +160,10 @@ def protocol() -> Protocol:
     record = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text("utf-8"))
     search = record["search"]
     return Protocol(
-        search["trials"],
         search["seeds"],
-        (search["rates"][0], search["rates"][1]),
         tuple(search["recurrent_shares"]),
         record["model"],
         record["training"],
-        record["own"],
         tuple(Column(**column) for column in record["column"]),
     )
 
@@ -205,8 +189,37 @@ def _rates(settings: type[Settings], rate: float) -> dict[str, str]:
     return {name: _shown(rate) for name in names if name != RECURRENT_RATE}
 
 
+def _at(rate: float, value: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a value of the second axis, with the rate of the recurrent matrix for its share."""
+    return {name: _shown(rate * float(each)) if name == RECURRENT_RATE else each for name, each in value.items()}
+
+
 def _shown(rate: float) -> str:
     return f"{rate:.3g}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a search: its rate, the value of the second axis in words, and the settings of both."""
+
+    rate: float
+    value: str
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """How large a model is with a value of its second axis.
+
+    Attributes:
+        matched: the hidden size and the number that it was chosen for; None for the model's own size.
+        parameters: the number of parameters.
+        state: how many numbers it carries from step to step; None if they cannot be counted.
+    """
+
+    matched: MatchedSize | None
+    parameters: int
+    state: int | None
 
 
 @dataclass(frozen=True)
@@ -215,26 +228,50 @@ class Entry:
 
     Attributes:
         model: the model's name.
-        trials: the runs of the trials, in order, with the settings in which they differ.
-        size: the hidden size and the number that it was chosen for.
-        parameters: the model's number of parameters.
-        state: how many numbers it carries from step to step; None if they cannot be counted.
+        points: the points of its search; the first ones are tried in any case.
+        trials: their runs, with the settings in which they differ.
+        sizes: by the value of the second axis.
         iterations: the length of a run.
     """
 
     column: Column
     model: str
+    points: list[Point]
     trials: list[SweepRun]
-    size: MatchedSize | None
-    parameters: int
-    state: int | None
+    sizes: Mapping[str, ModelSize]
     iterations: int
 
-    def halving(self, store: Store | None) -> Halving:
+    @property
+    def first(self) -> int:
+        """The number of trials with which the search begins."""
+        return sum(point.rate in FIRST for point in self.points)
+
+    def search(self, store: Store | None) -> RateSearch:
         """Return the state of the search in the database."""
+        return search_rates(self.curves(store))
+
+    def curves(self, store: Store | None) -> list[TrialCurve]:
+        """Return the validation curves of all points."""
         keys = [run.config.spec.key for run in self.trials]
         runs = {run.key: run for run in store.runs(keys=keys)} if store else {}
-        return halve(trial_curves(store, keys, runs), self.metric.sign)
+        values: dict[int, list[tuple[int, float]]] = {run.id: [] for run in runs.values()}
+        rows = store.metrics([*values], split=JUDGE, name=self.metric.name) if store and values else ()
+        for row in rows:
+            values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
+        return [
+            TrialCurve(point.rate, point.value, run, values[run.id])
+            if (run := runs.get(key))
+            else TrialCurve(point.rate, point.value)
+            for point, key in zip(self.points, keys, strict=True)
+        ]
+
+    def trial(self, curve: TrialCurve) -> SweepRun:
+        """Return the run of a trial."""
+        return next(
+            run
+            for point, run in zip(self.points, self.trials, strict=True)
+            if (point.rate, point.value) == (curve.rate, curve.value)
+        )
 
     @property
     def metric(self) -> Any:
@@ -243,39 +280,21 @@ class Entry:
 
     def fresh(self, winner: TrialCurve, seeds: int) -> list[SweepRun]:
         """Return the runs of the winner's settings with the seeds after the search's."""
-        config, settings = self.trials[winner.number]
+        config, settings = self.trial(winner)
         spec = config.spec
         training = config.training.model_copy(update={"judged_by": "validation"})
         judged = replace(config, spec=replace(spec, training=training.canonical()))
         return [SweepRun(judged.with_seed(SEARCH_SEED + 1 + number), settings) for number in range(seeds)]
 
     def search_iterations(self) -> int:
-        """Return the number of iterations of the search, if no trial ends before its rung."""
-        return round(self.iterations * full_runs(len(self.trials)))
-
-
-def trial_curves(store: Store | None, keys: Sequence[str], runs: Mapping[str, Run]) -> list[TrialCurve]:
-    """Return the validation curves of trials, in the order of their keys.
-
-    Args:
-        runs: the runs of the trials that have started, by key.
-    """
-    values: dict[int, list[tuple[int, float]]] = {run.id: [] for run in runs.values()}
-    for metric in {run.metric for run in runs.values()}:
-        ids = [run.id for run in runs.values() if run.metric == metric]
-        for row in store.metrics(ids, split=JUDGE, name=metric) if store else ():
-            values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
-    return [
-        TrialCurve(number, run, values[run.id]) if (run := runs.get(key)) else TrialCurve(number)
-        for number, key in enumerate(keys)
-    ]
+        """Return the iterations of a search that leaves the plateau and adds one rate."""
+        return round(self.iterations * (whole_runs(self.first) + 1))
 
 
 class Planner:
     """Builds the entries of a comparison.
 
     Args:
-        trials: the number of trials of each search.
         overrides: settings of all runs, as text; they go before the protocol's.
         parameters: a parameter count for all columns, instead of the protocol's.
         state: a number of values that every model carries from step to step, instead of equal parameters.
@@ -284,14 +303,13 @@ class Planner:
     def __init__(
         self,
         catalog: Catalog,
-        trials: int,
         overrides: Mapping[str, Any],
         parameters: int | str | None = None,
         state: int | None = None,
     ) -> None:
         if parameters is not None and state is not None:
             raise UsageError("`match_parameters` and `match_state` both choose the hidden sizes: give one of them")
-        self.catalog, self.trials, self.overrides, self.state = catalog, trials, overrides, state
+        self.catalog, self.overrides, self.state = catalog, overrides, state
         self.parameters = None if parameters is None else target_count(parameters, ())
         self.counter = Counter()
 
@@ -304,32 +322,31 @@ class Planner:
         rules = protocol()
         model_class = self.catalog.load("model", model)
         task_class: type[Task] = self.catalog.load("task", column.task)
-        settings = model_class.Settings
-        points = rules.points(settings, self.trials)
+        points = rules.points(model_class)
         overrides = {SHORT_NAMES.get(name, name): value for name, value in self.overrides.items()}
-        self._refuse(overrides, points[0], settings)
-        shared = {**rules.shared_settings(column, task_class, model_class), **rules.own.get(model, {}), **overrides}
-        shared["judged_by"] = "validation_only"
+        self._refuse(overrides, {name for point in points for name in point.settings}, model_class.Settings)
+        shared = {**rules.shared_settings(column, task_class, model_class), **overrides, "judged_by": "validation_only"}
 
-        def resolved(point: Mapping[str, Any], size: int | None) -> RunConfig:
+        def resolved(point: Point, size: int | None) -> RunConfig:
             sized = {} if size is None else {"hidden_size": size}
-            given = {**shared, **point, **sized}
+            given = {**shared, **point.settings, **sized}
             return resolve(self.catalog, column.task, model, given, seed=SEARCH_SEED, published=False)
 
-        matched = self._size(column, model, model_class, lambda size: resolved(points[0], size), overrides)
-        size = None if matched is None else matched.hidden_size
-        iterations, shared["evaluate_every"] = self._length(resolved(points[0], size), "evaluate_every" in overrides)
-        runs = [SweepRun(resolved(point, size), point) for point in points]
-        config = runs[0].config
-        return Entry(
-            self._trained(column, config, overrides, iterations),
-            model,
-            runs,
-            matched,
-            self.counter.count(config),
-            self._state(config),
-            iterations,
-        )
+        matched: dict[str, MatchedSize | None] = {}
+        for point in points:
+            if point.value not in matched:
+                matched[point.value] = self._match(column, model, model_class, partial(resolved, point), overrides)
+        hidden = {value: None if size is None else size.hidden_size for value, size in matched.items()}
+        first = resolved(points[0], hidden[points[0].value])
+        iterations, shared["evaluate_every"] = self._length(first, "evaluate_every" in overrides)
+        runs = [SweepRun(resolved(point, hidden[point.value]), point.settings) for point in points]
+        configs = {point.value: run.config for point, run in zip(points, runs, strict=True)}
+        sizes = {
+            value: ModelSize(matched[value], self.counter.count(config), self._state(config))
+            for value, config in configs.items()
+        }
+        trained = self._trained(column, runs[0].config, overrides, iterations)
+        return Entry(trained, model, points, runs, sizes, iterations)
 
     def _trained(self, column: Column, config: RunConfig, overrides: Mapping[str, Any], iterations: int) -> Column:
         """Return the column with what its runs have, which the user may have set."""
@@ -352,7 +369,7 @@ class Planner:
             return self.state
         return column.parameters if self.parameters is None else self.parameters
 
-    def _size(
+    def _match(
         self, column: Column, model: str, model_class: Any, resized: Any, overrides: Mapping[str, Any]
     ) -> MatchedSize | None:
         target = self._target(column, overrides)
@@ -370,13 +387,13 @@ class Planner:
 
     @staticmethod
     def _length(config: RunConfig, is_fixed: bool) -> tuple[int, int | None]:
-        """Return the number of iterations of a run, and `evaluate_every` with an evaluation before the first rung.
+        """Return the number of iterations of a run, and `evaluate_every` with an evaluation in the first half.
 
         Args:
             is_fixed: whether the user has set `evaluate_every`.
 
         Raises:
-            UsageError: the length does not follow from the settings, or the first rung has no evaluation.
+            UsageError: the length does not follow from the settings, or the first half has no evaluation.
         """
         training, size = config.training, getattr(config.task_settings, "train_size", None)
         if isinstance(size, int):
@@ -387,26 +404,28 @@ class Planner:
         else:
             raise UsageError(f"{config.spec.task} does not say how long a run is: set max_iterations")
         every = training.evaluate_every
-        if min(every or per_epoch, per_epoch) > RUNGS[0] * total and not is_fixed:
-            every = max(1, total // EVALUATIONS)  # because an epoch of a short run is longer than the first rung
-        if min(every or per_epoch, per_epoch) > RUNGS[0] * total:
+        if min(every or per_epoch, per_epoch) > HALF * total and not is_fixed:
+            every = max(1, total // EVALUATIONS)  # because an epoch of a short run is longer than its half
+        if min(every or per_epoch, per_epoch) > HALF * total:
             raise UsageError(
-                f"evaluate_every={every} leaves the first {RUNGS[0]:.0%} of {total} iterations without an "
+                f"evaluate_every={every} leaves the first half of {total} iterations without an "
                 "evaluation, after which the worse half of the trials stops: set a smaller one, or train for longer"
             )
         return total, every
 
     @staticmethod
-    def _refuse(overrides: Mapping[str, Any], point: Mapping[str, str], settings: type[Settings]) -> None:
+    def _refuse(overrides: Mapping[str, Any], searched: set[str], settings: type[Settings]) -> None:
         """Refuse settings that the protocol decides.
 
         Raises:
             UsageError: one of them is set.
         """
-        decided = {*point, "judged_by", *(name for name in protocol().model if name in ModelSettings.model_fields)}
+        decided = {*searched, "judged_by", *(name for name in protocol().model if name in ModelSettings.model_fields)}
         decided |= {name for name in settings.model_fields if name.endswith("_optimizer")}
         if taken := sorted(decided & overrides.keys()):
-            raise UsageError(f"{', '.join(taken)} is the same for all models of a tuned comparison: leave it out")
+            raise UsageError(
+                f"{', '.join(taken)} belongs to the search, which is the same for all models: leave it out"
+            )
 
 
 def describe(settings: Mapping[str, Any]) -> str:

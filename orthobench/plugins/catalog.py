@@ -14,8 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,12 +31,11 @@ from orthobench.plugins.layers import (
     carried_layer,
     classes_of,
     find_layer,
-    layers_of_file,
     quietly,
 )
-from orthobench.plugins.loading import LOCAL, run_file, serve_modules
-from orthobench.plugins.reads import Reads, note_import
+from orthobench.plugins.loading import LOCAL, PathState, path_state, run_file, serve_modules
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
+from orthobench.system.location import from_home
 from orthobench.system.own_code import described
 
 PluginKind = Literal["task", "model", "probe"]
@@ -149,11 +147,12 @@ class Catalog:
         _NAMED[layer.name] = layer
         return layer.name
 
-    def named_task(self, task: Any) -> str:
+    def named_task(self, task: Any, settings: Mapping[str, Any] | None = None) -> str:
         """Return the name of a task that the user has named; own data, such as `array:data.npz`, becomes known by it.
 
         Args:
             task: a name, a word for a file or folder, or data in memory (`orthobench.Data`).
+            settings: the user's settings, which may say how to read the file.
 
         Raises:
             UsageError: the file cannot be read.
@@ -163,7 +162,7 @@ class Catalog:
             return word
         from orthobench.arrays.named import find_data  # with numpy, which the list of plugins does not need
 
-        return self._add_data(find_data(word))
+        return self._add_data(find_data(word, settings))
 
     def _add_data(self, data: Any) -> str:
         self._plugins["task", data.name] = Plugin("task", data.name, data.path or "own data", data.load)
@@ -242,9 +241,9 @@ class Catalog:
         if kind == "model" and ":" in name and (kind, name) not in self._plugins:
             self._recall(name)
         if kind == "task" and is_own_data(name) and (kind, name) not in self._plugins:
-            from orthobench.arrays.named import stored_data  # as above
+            from orthobench.arrays.named import Named  # as above
 
-            self._add_data(stored_data(name))
+            self._add_data(Named(name))
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
                 raise UsageError(
@@ -332,17 +331,16 @@ def _refuse_missing_class(name: str) -> None:
     Raises:
         UsageError: the name is that of a file, module or class; otherwise nothing happens.
     """
-    if name.endswith(".py"):
-        classes, kind = layers_of_file(name), "file"
-    elif "." in name:
-        classes, kind = classes_of(name), "module"
-        module, _, cls = name.rpartition(".")
-        if not classes and cls in classes_of(module):
-            raise UsageError(f"'{name}' names no model: a colon is before the class, {module}:{cls}")
-        if not classes:
-            return
-    else:
+    if "." not in name:
         return
+    classes, kind = classes_of(name), "file" if name.endswith(".py") else "module"
+    module, _, cls = name.rpartition(".")
+    if not classes and kind == "module":
+        if cls in classes_of(module):
+            raise UsageError(f"'{name}' names no model: a colon is before the class, {module}:{cls}")
+        return
+    if not classes and not _exists(from_home(name)):
+        raise UsageError(f"there is no file {name} here: give its path, and its class as in {name}:MyCell")
     if not classes:
         raise UsageError(f"{name} has no class derived from torch.nn.Module: a model is written {name}:MyCell")
     listed = ", ".join(f"{name}:{each}" for each in classes[:CLASSES])
@@ -362,24 +360,15 @@ def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
 def _entry_points() -> dict[PluginKind, tuple[EntryPoint, ...]]:
     """Return the entry points of installed packages that are plugins.
 
-    They are kept, because every package has a file of its own and reading hundreds takes longer than all else here. An
-    installation changes a folder of `sys.path`, and they are then read again.
+    They are kept, because every package has a file of its own and reading hundreds takes longer than all else here.
     """
-    return _entry_points_of(tuple((path, _changed_at(path)) for path in sys.path))
+    return _entry_points_of(path_state())
 
 
 @lru_cache(maxsize=1)
-def _entry_points_of(_: tuple[tuple[str, int], ...]) -> dict[PluginKind, tuple[EntryPoint, ...]]:
+def _entry_points_of(_: PathState) -> dict[PluginKind, tuple[EntryPoint, ...]]:
     points = entry_points()
     return {kind: tuple(points.select(group=f"orthobench.{kind}s")) for kind in KINDS}
-
-
-def _changed_at(path: str) -> int:
-    """Return when the names in a folder have changed last, in nanoseconds; 0 without a folder."""
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _built_in(kind: PluginKind) -> Iterator[Plugin]:
@@ -430,10 +419,9 @@ def _load_layer(layer: NamedLayer) -> Any:
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
     from orthobench.isolation import isolated  # with torch, which the list of plugins does not need
 
-    with isolated(), Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
+    with isolated():
         plugin_class = _checked(kind, _guarded(point.load))
-    sources: Sources = _guarded(lambda: installed_sources(point))  # read them now, at the import
-    note_import(sources, reads)
+    _guarded(lambda: installed_sources(point))  # read them now, at the import
     return plugin_class
 
 
@@ -477,9 +465,8 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
     _check_imports(file, sources.main)
     try:
-        with isolated(), Reads((sources,)) as reads:
+        with isolated():
             module = _guarded(lambda: run_file(file, sources.main))
-        note_import(sources, reads)
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]

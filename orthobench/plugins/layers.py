@@ -30,15 +30,39 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, unknown
-from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve_modules
+from orthobench.plugins.loading import (
+    LOCAL,
+    MemoryLoader,
+    PathState,
+    PluginFinder,
+    path_state,
+    run_file,
+    serve_modules,
+)
 from orthobench.plugins.notebook import notebook_module
-from orthobench.plugins.reads import Reads, note_import
-from orthobench.plugins.sources import Sources, read_plugin_file
+from orthobench.plugins.sources import Sources, imports_of, named_files, read_plugin_file
 from orthobench.system.location import from_home
 from orthobench.system.own_code import described
 
 NOTEBOOK = "notebook"
 """What stands before the colon in the name of a class of the main program."""
+
+ADAPTER = """\
+import torch
+from theirs import Theirs
+
+
+class Adapted(torch.nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.front = torch.nn.Linear(input_size, hidden_size)
+        self.inner = Theirs(hidden_size, heads=4)  # takes and returns [batch, hidden_size, time]
+
+    def forward(self, x):  # [time, batch, input_size]
+        outputs = self.inner(self.front(x).permute(1, 2, 0))
+        return outputs.permute(2, 0, 1)  # [time, batch, hidden_size]
+"""
+"""A class that gives a layer another constructor, other inputs and other outputs; docs/any-layer.md has it, too."""
 
 _logger = logging.getLogger("orthobench")
 
@@ -97,7 +121,7 @@ def carried_layer(sources: Sources) -> NamedLayer:
 
 
 _LOADED: dict[tuple[str, str], tuple[Any, dict[Path, tuple[int, int] | None]]] = {}
-"""The classes whose text has been run, by name and revision, with the files that the text has read."""
+"""The classes whose text has been run, by name and revision, with the files that it names as its data."""
 _SERVED: dict[Path, dict[str, bytes]] = {}
 """The modules of these classes by folder, because another layer of a package may import others of its modules."""
 
@@ -108,17 +132,15 @@ def _run(sources: Sources) -> Any:
     if known is not None and known[1] == _times(known[1]):
         return known[0]
     where, _, name = sources.layer.rpartition(":")
-    with Reads((sources,)) as reads:
-        if where == NOTEBOOK or where.endswith(".py"):
-            serve_modules(sources.folder, sources.imported)
-            module = run_file(Path(sources.path), sources.main)
-        else:
-            served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
-            serve_modules(sources.folder, served)
-            module = importlib.import_module(where)
-    note_import(sources, reads)
+    if where == NOTEBOOK or where.endswith(".py"):
+        serve_modules(sources.folder, sources.imported)
+        module = run_file(Path(sources.path), sources.main)
+    else:
+        served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
+        serve_modules(sources.folder, served)
+        module = importlib.import_module(where)
     cls = _attribute(module, name, where)
-    _LOADED[sources.layer, sources.revision] = cls, _times(reads.files)
+    _LOADED[sources.layer, sources.revision] = cls, _times(named_files(cls, sources))
     return cls
 
 
@@ -306,13 +328,11 @@ def _distribution(top: str, file: Path) -> Distribution | None:
 
 def distributions_of_packages() -> Mapping[str, Sequence[str]]:
     """Return the distributions of each top-level package, as `packages_distributions` does."""
-    # By the times of the folders, because an installation changes them, and reading every package takes a second.
-    folders = [folder for each in sys.path if (folder := Path(each).absolute()).exists()]
-    return _distributions_in(tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders))
+    return _distributions_in(path_state())
 
 
-@lru_cache(maxsize=1)
-def _distributions_in(folders: tuple[tuple[str, int], ...]) -> Mapping[str, Sequence[str]]:
+@lru_cache(maxsize=1)  # because reading every package takes a second
+def _distributions_in(_: PathState) -> Mapping[str, Sequence[str]]:
     return packages_distributions()
 
 
@@ -432,7 +452,7 @@ def reached(root: Path, module: str, own_package: bool) -> dict[str, bytes]:
         content = file.read_bytes()
         files[file.relative_to(root).as_posix()] = content
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        for imported in _imports(content, package):
+        for imported in imports_of(content, package):
             if not own_package or imported.partition(".")[0] == top:
                 waiting.append(imported if _file_of(root, imported) else imported.rpartition(".")[0] or imported)
     return files
@@ -445,22 +465,6 @@ def _file_of(root: Path, module: str) -> Path | None:
         if module and file.is_file():
             return file
     return None
-
-
-def _imports(content: bytes, package: str) -> Iterator[str]:
-    """Yield the full names that a module of a package imports; some of them are names in modules."""
-    try:
-        nodes = list(ast.walk(ast.parse(content)))
-    except (SyntaxError, ValueError):  # importing the module will report it
-        return
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
-            base = ".".join(filter(None, [*parents, node.module or ""]))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
 def classes_of(where: str) -> list[str]:
@@ -482,21 +486,3 @@ def classes_of(where: str) -> list[str]:
             with contextlib.suppress(ValueError):
                 names = list(ast.literal_eval(node.value))
     return [name for name in names if not name.startswith("_") and not name.endswith("Base")]
-
-
-def layers_of_file(where: str) -> list[str]:
-    """Return the classes of a file that are layers; the file is run.
-
-    Raises:
-        UsageError: the file does not exist, or raises an error.
-    """
-    file = Path(from_home(where))
-    if not file.is_file():
-        raise UsageError(f"there is no file {where} here: give its path, and its class as in {where}:MyCell")
-    sources = read_plugin_file(file)
-    serve_modules(sources.folder, sources.imported)
-    module = quietly(lambda: run_file(file, sources.main), where)
-    torch: Any = sys.modules.get("torch")  # a file with layers imports it
-    values = [] if torch is None else list(vars(module).items())
-    classes = {name: value for name, value in values if inspect.isclass(value) and value.__module__ == module.__name__}
-    return [name for name, cls in classes.items() if issubclass(cls, torch.nn.Module) and not name.startswith("_")]

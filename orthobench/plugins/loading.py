@@ -15,6 +15,15 @@ LOCAL = "orthobench_local"
 """The package to which the modules of plugin files belong."""
 
 
+PathState = tuple[tuple[str, int], ...]
+
+
+def path_state() -> PathState:
+    """Return the folders of `sys.path` with the time of the last change, which an installation changes."""
+    folders = [folder for each in sys.path if (folder := Path(each).absolute()).exists()]
+    return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+
+
 class MemoryLoader(importlib.abc.SourceLoader):
     """A loader of one module. It ignores compiled files, because their time stamps may be too coarse to detect edits.
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path, PurePosixPath
@@ -123,6 +125,30 @@ def read_plugin_file(file: Path) -> Sources:
     return sources
 
 
+def named_files(cls: Any, sources: Sources) -> list[Path]:
+    """Return the files that a class names as its `data_files`, relative to the folder of its own file.
+
+    A class of a notebook or of an installed package names them relative to the current folder. A name may be a file, a
+    folder with all files below it, or a pattern such as "data/*.npz".
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    file = Path(sources.path).absolute()
+    folder = file.parent if sources.path and file.is_file() else Path.cwd()
+    named, files = getattr(cls, "data_files", ()), set[Path]()
+    for name in (named,) if isinstance(named, (str, os.PathLike)) else named:
+        path = folder / name
+        found = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+        if not found:
+            with suppress(NotImplementedError, ValueError):  # an absolute name, or an empty one
+                found = [each for each in folder.glob(str(name)) if each.is_file()]
+        if not found:
+            raise UsageError(f"data_files of {cls.__name__} names '{name}', and there is no such file in {folder}")
+        files.update(found)
+    return sorted(files)
+
+
 _AT_IMPORT: WeakKeyDictionary[ModuleType, Sources] = WeakKeyDictionary()
 """The files of an imported module's distribution at the import, because later edits do not change code in memory."""
 
@@ -166,7 +192,7 @@ def _with_imports(folder: Path, contents: Mapping[str, bytes]) -> dict[str, byte
     reached, waiting = dict(contents), list(contents.values())
     seen = {"orthobench", *sys.stdlib_module_names}
     while waiting:
-        for name in sorted(_imported(waiting.pop()) - seen):
+        for name in sorted({name.partition(".")[0] for name in imports_of(waiting.pop())} - seen):
             seen.add(name)
             for path, content in _files_of(folder, name):
                 if path not in reached:
@@ -175,15 +201,25 @@ def _with_imports(folder: Path, contents: Mapping[str, bytes]) -> dict[str, byte
     return {name: reached[name] for name in (*contents, *sorted(reached.keys() - contents.keys()))}
 
 
-def _imported(content: bytes) -> set[str]:
-    """Return the top-level names of all modules that a file imports, at its top or inside a function."""
+def imports_of(content: bytes, package: str | None = None) -> Iterator[str]:
+    """Yield the full names that a file imports, at its top or inside a function; some of them are names in modules.
+
+    Args:
+        package: the package of the file; None to leave out relative imports.
+    """
     try:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):  # importing the file will report it
-        return set()
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
-    return {name.partition(".")[0] for name in names}
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (package is not None or not node.level):
+            parts = (package or "").split(".")
+            parents = parts[: len(parts) + 1 - node.level] if node.level else []
+            base = ".".join(filter(None, [*parents, node.module or ""]))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
 def _files_of(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -19,23 +19,14 @@ _current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None
 _default = AUTO
 
 
-class SelfTest(Protocol):
-    """The verdict on the kernels of one variant: why they failed their self-test, or None."""
-
-    @property
-    def reason(self) -> str | None: ...
-
-    def machine(self) -> dict[str, Any]:
-        """Return the facts for which the verdict is valid, as JSON values."""
-
-
 # Of each thread, because a program may train two runs at once, and each records its own back ends.
 class _ThreadRecord(threading.local):
     """The record of this thread's calls."""
 
     def __init__(self) -> None:
         self.used: set[str] = set()
-        self.self_tests: dict[str, SelfTest] = {}
+        self.self_tests: dict[str, str] = {}
+        self.machine: Mapping[str, Any] = {}
 
 
 _record = _ThreadRecord()
@@ -91,15 +82,12 @@ def last_self_tests() -> dict[str, Any] | None:
     runs of one environment share it.
     """
     tests = _record.self_tests
-    if not tests:
-        return None
-    machine = next(iter(tests.values())).machine()
-    return {**machine, "tests": {form: test.reason or "passed" for form, test in sorted(tests.items())}}
+    return {**_record.machine, "tests": dict(sorted(tests.items()))} if tests else None
 
 
-def record_self_test(form: str, verdict: SelfTest) -> None:
-    """Record a verdict on which a call relied, for `last_self_tests`."""
-    _record.self_tests[form] = verdict
+def record_self_test(operation: str, verdict: str, machine: Mapping[str, Any]) -> None:
+    """Record a verdict on which a call relied, and the facts for which it is valid, for `last_self_tests`."""
+    _record.self_tests[operation], _record.machine = verdict, machine
 
 
 def forget_used() -> None:

@@ -142,8 +142,7 @@ class Declaration:
             weight is a tensor for all steps; `widths` then returns its shape. Kernels compute them themselves.
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             if None, the output is the first state.
-        forms: returns the variants to test at n features; if None, a function of the folder's module `comparison`
-            compares its kernels, such as `rwkv7_agrees`.
+        forms: returns the variants to test at n features; None if only the tests of models compare its kernels.
         kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
     """
 
@@ -338,11 +337,9 @@ class Known:
 
     Attributes:
         fits: whether the CUDA back end has a kernel for them.
-        variants: the variants of kernels whose self-tests they rely on, or None if nothing has asked yet.
     """
 
     fits: bool = False
-    variants: Sequence[Any] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -350,7 +347,7 @@ class Call:
     """A checked call of an operation.
 
     x is `[T, B, gates * n]`, the state's tensors are `[B, n]`, and `parameters` has every parameter by name. `is_plain`
-    says whether kernels can read all tensors, see `runtime.are_plain`. `known` is shared with similar calls.
+    says whether kernels can read all tensors, see `plain_tensors.are_plain`. `known` is shared with similar calls.
     """
 
     operation: Declaration

@@ -1,4 +1,7 @@
-"""Compare a kernel with the reference on one case: outputs, final states, gradients and gradient norms."""
+"""Compare a kernel with the reference on one case: outputs, final states, gradients and gradient norms.
+
+For tests, and for the self-test of the CUDA kernels.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,29 @@ def evaluate(
         **{f"gradient of {name} by the end": gradient for name, gradient in zip(leaves, ends, strict=False)},
         **{f"norms of {name}": norms for name, norms in (trace.norms if trace is not None else {}).items()},
     }
+
+
+def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, steps: int) -> list[Tensor]:
+    """Return x, the weight, the initial state and the parameters that are tensors, as float32 values in float64.
+
+    The operation has a matrix or is diagonal. Of `parameters`, tensors give only the lengths of vectors.
+    """
+    if operation.diagonal:
+        weight = 0.8 * normal(operation.rows * n, seed=1).tanh()
+    else:
+        weight = normal(*operation.matrix_shape(n, parameters), seed=1) / n**0.5
+    state = [normal(batch, n, seed=2 + i) for i in range(len(operation.states))]
+    # The sLSTM divides by its state n, which is a sum of exponentials.
+    state = [0.5 + each.abs() if name == "n" else each for name, each in zip(operation.states, state, strict=True)]
+    vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
+    drawn = [0.5 * normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
+    x = normal(steps, batch, operation.gates * n, seed=0)
+    return [x, *map(single, (weight, *state, *drawn))]
+
+
+def single(tensor: Tensor) -> Tensor:
+    """Round to float32, and return the numbers in float64."""
+    return tensor.float().double()
 
 
 def normal(*shape: int, seed: int) -> Tensor:

@@ -9,17 +9,16 @@ from typing import get_args
 
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat, TableFormat, is_image
+from orthobench.reporting.account.commentary import NONE, read_commentary
+from orthobench.reporting.account.load import load_views
+from orthobench.reporting.account.own_models import words_of_earlier
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.commentary import read_source
-from orthobench.reporting.page.facts import Facts, fill_in
 from orthobench.reporting.page.html import write_html, write_whole
-from orthobench.reporting.page.own_models import words_of_earlier
-from orthobench.reporting.page.scope import Scope
-from orthobench.reporting.page.views import load_views
-from orthobench.reporting.tables.chosen_columns import chosen_sheets
-from orthobench.reporting.tables.paper_table import condition_sheet, sheets
-from orthobench.reporting.tables.paper_table import write as write_tables
-from orthobench.reporting.tables.reproduction import everything_measured, reproduction, with_authors
+from orthobench.reporting.tables.condition_tables import condition_tables
+from orthobench.reporting.tables.paper_tables import paper_tables
+from orthobench.reporting.tables.reproduction import reproduction
+from orthobench.reporting.tables.table import write as write_tables
 from orthobench.store import Store
 from orthobench.system.cycles import without_cycle_search
 from orthobench.system.kinds import refuse_other_kinds
@@ -50,14 +49,13 @@ def write_report(
 ) -> list[Path] | str:
     """Write a report and return its files, or return tables as text if there is no `out`.
 
-    html is one page; svg, png, pdf and pgfplots are files in the folder `out`; reproduction has the author's text, by
-    default the one that the file has already. The other formats hold tables and the curves of figures: the paper's if
+    html is one page; svg, png, pdf and pgf are files in the folder `out`; reproduction is an account of all
+    papers. The other formats hold tables and the curves of figures: the paper's if
     the scope names one, else one table per condition.
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
-        commentary: a Markdown file in which the author comments on what was reproduced; the page and the reproduction
-            show it, with its placeholders filled in.
+        commentary: a TOML file with the author's text and remarks (`Commentary`), for html and reproduction.
         columns: the columns of the conditions' tables; none: all of the format.
         bold_best: print the best value of each metric in bold.
 
@@ -73,18 +71,17 @@ def write_report(
         raise UsageError("`bold_best` is for markdown and latex, which have bold text: leave it out")
     if out is not None and form in KINDS_BY_FORMAT:
         refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before reading the database
+    own = read_commentary(commentary) if commentary else NONE
     if form == "html":
-        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, commentary)]
+        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, own)]
     conditions, views, studies, earlier = load_views(store, scope, variant_keys)
     if earlier:
         _logger.warning("left out: %s (`all_versions` shows them)", words_of_earlier(earlier, scope.labels))
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])
-        facts = Facts(conditions, views)
-        own = fill_in(read_source(commentary), facts, str(commentary)) if commentary else None
-        written = reproduction(conditions, views, studies, only_papers=scope.paper is not None)
-        text = with_authors(file, own, everything_measured(views), written)
+        own.check(views)
+        text = reproduction(conditions, views, studies, only_papers=scope.paper is not None, commentary=own)
         write_whole(file, text.encode(), KINDS_BY_FORMAT[form])
         return [file.resolve()]
     if not scope.paper:
@@ -95,15 +92,13 @@ def write_report(
 
         return write_images(conditions, views, form, out or Path("reports"))
     if scope.figure:
-        from orthobench.reporting.figures.curve_sheets import figure_sheets
+        from orthobench.reporting.tables.curve_tables import figure_tables
 
-        tables = figure_sheets(views, Styles(conditions))
+        tables = figure_tables(views, Styles(conditions))
+    elif scope.paper:
+        tables = [table for view in views for table in paper_tables(view)]
     else:
-        tables = [sheet for view in views for sheet in sheets(view)]
-    if columns or bold_best:
-        tables = chosen_sheets(conditions, columns, bold_best)
-    elif not scope.paper:
-        tables = [condition_sheet(condition, conditions) for condition in conditions]
+        tables = condition_tables(conditions, columns, bold_best, for_print=form == "latex")
     text = write_tables(form, tables)
     if out is None:
         return text

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import torch
 
-from orthobench.analysis.variants import variants
+from orthobench.analysis.variants import briefs, variants
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError, counted
-from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
+from orthobench.executors.job import Ending, Executor, Job, JobOutcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
 from orthobench.executors.serial import SerialExecutor
@@ -67,13 +67,13 @@ class SweepResult:
     """
 
     plan: SweepPlan
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[JobOutcome] = field(default_factory=list)
     not_started: int = 0
     runs: list[Run] = field(default_factory=list)
     sizes: Sequence[MatchedSize] = ()
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[JobOutcome]:
         """The outcomes of the runs that failed or could not start."""
         return [outcome for outcome in self.outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
 
@@ -95,7 +95,7 @@ class SweepResult:
         import pandas as pd
 
         if self.runs:
-            return pd.DataFrame([variant.brief() for variant in variants(self.runs)])
+            return pd.DataFrame(briefs(variants(self.runs)))
         planned = pd.DataFrame(self.plan.records(), columns=["run", "task", "model", "seed", "state", "seconds"])
         planned.insert(3, "settings", [" ".join(map("=".join, run.settings.items())) for run in self.plan.runs])
         return planned.dropna(axis="columns", how="all")
@@ -238,7 +238,7 @@ class Session:
         database = self.database.absolute()
         return Job(config.spec, label, database, options, config.catalog.files, preset=config.preset, config=config)
 
-    def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
+    def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[JobOutcome]:
         """Train jobs; a job that fails does not stop the others. Once the budget is spent, no further job starts.
 
         Args:
@@ -274,7 +274,7 @@ class Session:
             raise UsageError(refused[jobs[0].spec.key])  # which one ended first is up to the workers
         return outcomes
 
-    def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
+    def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[JobOutcome]:
         """Train jobs, and yield their outcomes as they end."""
         if not jobs:
             return

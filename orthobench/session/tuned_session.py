@@ -1,20 +1,22 @@
-"""Carry out a tuned comparison: all searches of a task, rung by rung, and then the fresh seeds of their winners."""
+"""Carry out a tuned comparison: all searches of a task, and then the fresh seeds of their winners."""
 
 from __future__ import annotations
 
 import html
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of, with_standings
-from orthobench.analysis.halving import Edge, Halving, TrialCurve, edge_of
+from orthobench.analysis.rate_search import RateSearch
+from orthobench.analysis.scores import scores_of
 from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
-from orthobench.executors.job import Ending, Job, Outcome
-from orthobench.planning.objective import Rung
+from orthobench.executors.job import Ending, Job, JobOutcome
+from orthobench.planning.objective import Pause
 from orthobench.planning.plan import SweepRun
-from orthobench.planning.tuned_protocol import RATE, Column, Entry, describe
+from orthobench.planning.tuned_protocol import Column, Entry, ModelSize, describe
 from orthobench.session.session import Session
 from orthobench.store import Run, Status
 
@@ -27,7 +29,7 @@ class Cost:
     """What an entry costs.
 
     Attributes:
-        search: the iterations of its search, if no trial ends before its rung.
+        search: the iterations of its search, if it leaves the plateau and adds one rate.
         fresh: the iterations of its fresh seeds.
         left: how many of these are left.
         seconds: the estimated time of those that are left, on one core; None if unknown.
@@ -45,7 +47,7 @@ class TunedModel:
 
     Attributes:
         word: the model as a command names it.
-        halving: the state of its search.
+        search: the state of its search.
         runs: the records of its fresh seeds, in order.
         values: the end of each one's tests, by key; a diverged run has the worst value.
         cost: what it costs; None unless it was asked for.
@@ -53,7 +55,7 @@ class TunedModel:
 
     word: str
     entry: Entry
-    halving: Halving
+    search: RateSearch
     runs: list[Run]
     values: dict[str, float]
     cost: Cost | None = None
@@ -61,14 +63,14 @@ class TunedModel:
     @property
     def chosen(self) -> dict[str, str]:
         """The settings of the winner that the search has tried, as text; empty without a winner."""
-        winner = self.halving.winner
-        return {} if winner is None else self.entry.trials[winner.number].settings
+        winner = self.search.winner
+        return {} if winner is None else self.entry.trial(winner).settings
 
     @property
-    def edge(self) -> Edge:
-        """Whether the winner has the highest or the lowest rate of the search."""
-        rates = [float(trial.settings[RATE]) for trial in self.entry.trials]
-        return edge_of(float(self.chosen[RATE]), rates) if self.chosen else ""
+    def size(self) -> ModelSize:
+        """The size with the winner's value of the second axis, or with the first value without a winner."""
+        winner = self.search.winner
+        return self.entry.sizes[winner.value if winner else self.entry.points[0].value]
 
     @property
     def median(self) -> Median | None:
@@ -76,23 +78,28 @@ class TunedModel:
         return median(list(self.values.values()))
 
     @property
+    def scores(self) -> list[float]:
+        """The score of each fresh seed on its own test sequences (`scores_of`)."""
+        return scores_of([(run, self.values[run.key]) for run in self.runs if run.key in self.values])
+
+    @property
     def selection(self) -> SelectedRuns:
         return SelectedRuns(self.word, [run for run in self.runs if run.key in self.values])
 
     def record(self) -> dict[str, Any]:
         """Return the row of a table; the validation data that chose the settings are not shown."""
-        size, values = self.entry.size, [*self.values.values()]
+        size, values = self.size, [*self.values.values()]
         middle = self.median
         return {
             "model": self.word,
-            "hidden_size": self.entry.trials[0].config.spec.model_settings.get("hidden_size"),
-            "parameters": self.entry.parameters,
-            "state": self.entry.state,
-            "off target": None if size is None else size.deviation,
-            "trials": len(self.entry.trials),
+            "hidden_size": size.matched and size.matched.hidden_size,
+            "parameters": size.parameters,
+            "state": size.state,
+            "off target": size.matched and size.matched.deviation,
+            "trials": self.entry.first,
             "iterations": self.entry.iterations,
             "chosen": describe(self.chosen),
-            "edge": self.edge,
+            "edge": self.search.edge,
             "seeds": len(values),
             "median": None if middle is None else middle.value,
             "lowest": min(values, default=None),
@@ -113,7 +120,7 @@ class TunedColumn:
     column: Column
     models: list[TunedModel]
     seeds: int
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[JobOutcome] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
 
     @property
@@ -124,7 +131,7 @@ class TunedColumn:
     @property
     def is_complete(self) -> bool:
         """Whether every model has all its fresh seeds."""
-        return all(len(model.values) == self.seeds for model in self.models)
+        return all(len(model.values) >= self.seeds for model in self.models)
 
     @property
     def metric(self) -> str:
@@ -163,6 +170,10 @@ class TunedColumn:
         return f"{html.escape(self._words())}\n{table}"
 
 
+MORE_SEEDS = 2
+"""Fresh seeds besides the usual ones for models between which these do not decide the first place."""
+
+
 def plan_column(session: Session, column: Column, entries: Sequence[tuple[str, Entry]], seeds: int) -> TunedColumn:
     """Return the present state of a column, with what is left of it.
 
@@ -172,8 +183,13 @@ def plan_column(session: Session, column: Column, entries: Sequence[tuple[str, E
     return TunedColumn(column, [_model(session, word, entry, seeds, estimate=True) for word, entry in entries], seeds)
 
 
-def train_column(session: Session, column: Column, entries: Sequence[tuple[str, Entry]], seeds: int) -> TunedColumn:
+def train_column(
+    session: Session, column: Column, entries: Sequence[tuple[str, Entry]], seeds: int, more: int = 0
+) -> TunedColumn:
     """Train what a column lacks, and return its results.
+
+    Args:
+        more: seeds that the models get besides which could still be the best one (`_undecided`).
 
     A trial that fails keeps its search from ending, because the other models' searches have all their trials.
 
@@ -181,64 +197,87 @@ def train_column(session: Session, column: Column, entries: Sequence[tuple[str, 
         UsageError: no run can start.
         Stopped: the user stopped the session; the same call resumes it.
     """
-    store = session.open_store
-    outcomes: list[Outcome] = []
+    outcomes: list[JobOutcome] = []
     attempted: set[tuple[str, float]] = set()
     while not session.is_over_budget() and (jobs := list(_next_jobs(session, entries, attempted))):
         outcomes += session.train_jobs(jobs)
-    fresh = [run for _, entry in entries for run in _fresh(entry, entry.halving(store), seeds)]
-    if fresh and not session.is_over_budget():
-        planned = session.plan(fresh, estimate=False)
-        session.display.print_line(f"{column.title}: {counted(len(fresh), 'run')} of fresh seeds")
-        outcomes += session.train_jobs(session.jobs(planned.selected))
+    outcomes += _train_fresh(session, column, [entry for _, entry in entries], seeds)
     models = [_model(session, word, entry, seeds) for word, entry in entries]
+    if more and all(len(model.values) == seeds for model in models):
+        undecided = [model.entry for model in _undecided(models)]
+        outcomes += _train_fresh(session, column, undecided, seeds + more)
+        models = [_model(session, word, entry, seeds + more * (entry in undecided)) for word, entry in entries]
     failed = [outcome for outcome in outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
     busy = [outcome.job.spec.key for outcome in outcomes if outcome.ending == Ending.BUSY]
     return TunedColumn(column, models, seeds, failed, busy)
 
 
+def _train_fresh(session: Session, column: Column, entries: Sequence[Entry], seeds: int) -> list[JobOutcome]:
+    """Train the fresh seeds that are missing."""
+    fresh = [run for entry in entries for run in _fresh(entry, entry.search(session.open_store), seeds)]
+    if not fresh or session.is_over_budget():
+        return []
+    planned = session.plan(fresh, estimate=False)
+    session.display.print_line(f"{column.title}: {counted(len(fresh), 'run')} of fresh seeds")
+    return session.train_jobs(session.jobs(planned.selected))
+
+
+def _undecided(models: Sequence[TunedModel]) -> list[TunedModel]:
+    """Return the models whose seeds overlap with those of the best one, and the best one.
+
+    None if the best one solves the task, because equal scores of 100 decide no place.
+    """
+    scored = [model for model in models if model.scores]
+    if len(scored) < 2:
+        return []
+    best = max((model.scores for model in scored), key=statistics.median)
+    if round(100 * statistics.median(best)) == 100:
+        return []
+    near = [model for model in scored if max(model.scores) >= min(best)]
+    return near if len(near) > 1 else []
+
+
 def _next_jobs(
     session: Session, entries: Sequence[tuple[str, Entry]], attempted: set[tuple[str, float]]
 ) -> Iterator[Job]:
-    """Yield the jobs of the trials that have to reach the present rung of their search, each once."""
+    """Yield the jobs of the trials that their searches wait for, each once."""
     for word, entry in entries:
-        halving = entry.halving(session.open_store)
-        for trial in halving.waiting:
-            config, settings = entry.trials[trial.number]
-            step = (config.spec.key, halving.share)
+        search = entry.search(session.open_store)
+        for waiting in search.waiting:
+            config, settings = entry.trial(waiting)
+            step = (config.spec.key, search.share)
             if step in attempted:
                 continue
             attempted.add(step)
-            label = f"[{trial.number + 1}/{len(entry.trials)}] {entry.column.name} {word} {describe(settings)}"
-            job = session.job(config, label)
+            job = session.job(config, f"{entry.column.name} {word} {describe(settings)}")
             options = replace(job.options, keep_weights="none")
-            yield replace(job, options=options, rule=None if halving.share == 1 else Rung(halving.share))
+            yield replace(job, options=options, rule=None if search.share == 1 else Pause(search.share))
 
 
-def _fresh(entry: Entry, halving: Halving, seeds: int) -> list[SweepRun]:
-    return [] if halving.winner is None else entry.fresh(halving.winner, seeds)
+def _fresh(entry: Entry, search: RateSearch, seeds: int) -> list[SweepRun]:
+    return [] if search.winner is None else entry.fresh(search.winner, seeds)
 
 
 def _model(session: Session, word: str, entry: Entry, seeds: int, estimate: bool = False) -> TunedModel:
     """Return a model's results as the database has them."""
     store = session.store
-    halving = entry.halving(store)
-    keys = [run.config.spec.key for run in _fresh(entry, halving, seeds)]
+    search = entry.search(store)
+    keys = [run.config.spec.key for run in _fresh(entry, search, seeds)]
     runs = sorted(store.runs(keys=keys), key=lambda run: run.seed) if store and keys else []
     values = values_of(store, runs, "end") if store else {}
-    cost = _cost(session, entry, halving, runs, seeds) if estimate else None
-    return TunedModel(word, entry, halving, runs, values, cost)
+    cost = _cost(session, entry, search, runs, seeds) if estimate else None
+    return TunedModel(word, entry, search, runs, values, cost)
 
 
-def _cost(session: Session, entry: Entry, halving: Halving, runs: Sequence[Run], seeds: int) -> Cost:
-    search, fresh = entry.search_iterations(), seeds * entry.iterations
-    trained = sum(trial.run.iterations for trial in halving.contenders[0] if trial.run is not None)
-    left = 0 if halving.winner is not None else max(0, search - trained)
+def _cost(session: Session, entry: Entry, search: RateSearch, runs: Sequence[Run], seeds: int) -> Cost:
+    whole, fresh = entry.search_iterations(), seeds * entry.iterations
+    trained = sum(trial.run.iterations for trial in entry.curves(session.store) if trial.run is not None)
+    left = 0 if search.winner is not None else max(0, whole - trained)
     left += fresh - sum(entry.iterations if Status(run.status).is_final else run.iterations for run in runs)
-    (typical,) = entry.fresh(TrialCurve(0), 1)
     seconds = None
     if left:
+        typical = entry.trials[0]
         estimates = session.plan([typical], estimate=True).estimates or {}
         estimated = estimates.get(typical.config.spec.key)
         seconds = estimated.seconds if estimated else None
-    return Cost(search, fresh, left, seconds and seconds / entry.iterations * left)
+    return Cost(whole, fresh, left, seconds and seconds / entry.iterations * left)

@@ -1,5 +1,5 @@
-"""Send runs to TensorBoard, MLflow and Weights & Biases, either live while they train or from the database.
+"""Send runs to TensorBoard, MLflow, Trackio and Weights & Biases, while they train or from the database.
 
 All numbers come from the database: to a live sink, a run's events only signal that there are new rows to read.
-`tensorboard.py`, `mlflow.py` and `wandb.py` import their packages, so no other module imports them at module level.
+The module of each destination imports its package, so no other module imports them at module level.
 """

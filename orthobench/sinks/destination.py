@@ -1,30 +1,14 @@
-"""The interface of destinations, each of which holds a run with exactly the database's points."""
+"""The interface of destinations, to which runs are sent."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Protocol
 
 from orthobench.sinks.run_record import LoggedPoints, RunRecord
 
 
-class Change(StrEnum):
-    """What opening a run changed at its destination."""
-
-    ADDED = "added"
-    CONTINUED = "continued"  # points or a state were missing
-    REPLACED = "replaced"  # the destination had points that are not in the database
-    UNCHANGED = "unchanged"
-
-
 class RunWriter(Protocol):
-    """Writes one run.
-
-    Attributes:
-        change: what opening the run changed.
-    """
-
-    change: Change
+    """Writes one run."""
 
     def add(self, points: LoggedPoints) -> None:
         """Append points, in the order of iterations."""
@@ -36,6 +20,6 @@ class RunWriter(Protocol):
 class Destination(Protocol):
     """A place that receives runs. Any method may raise any exception; the caller shields training from it."""
 
-    def open(self, record: RunRecord, points: LoggedPoints) -> RunWriter:
-        """Open the run so that the destination has exactly these points, and return a writer."""
+    def open(self, record: RunRecord) -> RunWriter:
+        """Begin a new run and return its writer. What was sent before stays as it is, except in TensorBoard."""
         ...

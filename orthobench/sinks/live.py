@@ -6,16 +6,15 @@ import logging
 import queue
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
 from orthobench.errors import one_line
 from orthobench.sinks.destination import Destination, RunWriter
-from orthobench.sinks.run_record import LoggedPoints, RunRecord, equal, read_points
+from orthobench.sinks.run_record import RunRecord, read_points
 from orthobench.sinks.targets import Target
-from orthobench.store import Run, Status, Store
+from orthobench.store import Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd
 
 CLOSE_SECONDS = 30.0
@@ -83,11 +82,15 @@ class _Notifier(EventSink):
 
 @dataclass
 class _OpenRun:
-    """A run that is open at a destination, with the points that the destination has."""
+    """A run that is open at a destination.
+
+    Attributes:
+        iteration: the last one of which the destination has points, which are `sent`.
+    """
 
     writer: RunWriter
-    points: LoggedPoints = field(default_factory=dict)
     iteration: int = 0
+    sent: set[tuple[str, int]] = field(default_factory=set)
 
 
 class _Channel(threading.Thread):
@@ -111,6 +114,7 @@ class _Channel(threading.Thread):
                 self._serve(*message)
             # A list, because the end of a run removes it.
             for key in list(self._open):
+                self._bring_up_to_date(key)
                 self._end(key)
         except Exception as error:
             self.warn(one_line(error))
@@ -131,53 +135,41 @@ class _Channel(threading.Thread):
         )
 
     def _serve(self, key: str, sign: Sign) -> None:
-        if sign == "started" and (earlier := self._open.pop(key, None)):  # its rows may have been rewound
-            earlier.writer.end(RunRecord.of(self._stored_run(key)))
+        if sign == "started":
+            self._end(key)  # its rows may have been rewound since, so it is sent anew
         if sign in ("started", "evaluated"):
             self._ended.discard(key)
             self._bring_up_to_date(key)
-        elif sign == "ended" or key not in self._ended:
+        elif key not in self._ended:
+            self._bring_up_to_date(key)
             self._end(key)
             self._ended.add(key)
 
-    def _bring_up_to_date(self, key: str) -> RunRecord | None:
-        """Send the new rows of a run, and return its record; None if the database has no such run."""
+    def _bring_up_to_date(self, key: str) -> None:
+        """Send the new rows of a run, if the database has it."""
         run = self.store.find(key)
         if run is None:
-            return None
-        record, opened = RunRecord.of(run), self._open.get(key)
-        if opened is not None:
-            points = read_points(self.store, run, opened.iteration)
-            added = {at: value for at, value in points.items() if at not in opened.points}
-            opened.writer.add(added)
-        else:
-            points = added = read_points(self.store, run)
-            if self._destination is None:
-                # Opened in this thread and not before, because it may wait for a server
-                # or fail, which must not reach the run.
-                self._destination = self.target.open()
-            opened = self._open[key] = _OpenRun(self._destination.open(record, points))
-        opened.points |= added
-        opened.iteration = max((iteration for _, iteration in added), default=opened.iteration)
-        return record
-
-    def _stored_run(self, key: str) -> Run:
-        run = self.store.find(key)
-        assert run is not None, "runs are not deleted while they train"
-        return run
+            return
+        if self._destination is None:
+            # Opened in this thread and not before, because it may wait for a server
+            # or fail, which must not reach the run.
+            self._destination = self.target.open()
+        if key not in self._open:
+            self._open[key] = _OpenRun(self._destination.open(RunRecord.of(run)))
+        opened = self._open[key]
+        points = {
+            at: value for at, value in read_points(self.store, run, opened.iteration).items() if at not in opened.sent
+        }
+        opened.writer.add(points)
+        opened.iteration = max((iteration for _, iteration in points), default=opened.iteration)
+        opened.sent = {at for at in (*opened.sent, *points) if at[1] == opened.iteration}
 
     def _end(self, key: str) -> None:
-        """Send a run's last rows and its state; if it was rewound in the meantime, compare and replace its points."""
-        record = self._bring_up_to_date(key)
-        if record is None:
+        """Send the state of a run that is open."""
+        opened = self._open.pop(key, None)
+        if opened is None:
             return
-        if record.status == Status.RUNNING:  # its process died, or the session ends before it does
-            record = RunRecord.of(self._stored_run(key), Status.INTERRUPTED)
-        opened = self._open.pop(key)
-        points = read_points(self.store, self._stored_run(key))
-        if not equal(opened.points, points) and self._destination is not None:
-            # Whatever happens, because the run is written again below.
-            with suppress(Exception):
-                opened.writer.end(record)
-            opened.writer = self._destination.open(record, points)
-        opened.writer.end(record)
+        run = self.store.find(key)
+        assert run is not None, "runs are not deleted while they train"
+        # Its process died or starts it anew, or the session ends before it does.
+        opened.writer.end(RunRecord.of(run, Status.INTERRUPTED if run.status == Status.RUNNING else run.status))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,22 +66,6 @@ class RunRecord:
         """Whether the run has not ended."""
         return self.status == Status.RUNNING
 
-    def content(self) -> dict[str, Any]:
-        """Return the values by which a later export recognises the record, as JSON."""
-        return {
-            "key": self.key,
-            "settings": dict(self.settings),
-            "facts": dict(self.facts),
-            "tags": list(self.tags),
-            "status": self.status,
-            "message": self.message,
-        }
-
-    def digest(self, points: LoggedPoints) -> str:
-        """Return the hash of this record and a run's points, by which a later export recognises them."""
-        rows = [[name, iteration, repr(value)] for (name, iteration), value in points.items()]
-        return hashlib.sha256(json.dumps([self.content(), sorted(rows)], sort_keys=True).encode()).hexdigest()
-
 
 def read_points(store: Store, run: Run, since: int = 0) -> LoggedPoints:
     """Return a run's values by series and iteration, from iteration `since` on, in the order of iterations.
@@ -101,16 +83,6 @@ def read_points(store: Store, run: Run, since: int = 0) -> LoggedPoints:
         for part, value in _summary(trace.values):
             points[f"{trace.name}/{part}", trace.iteration] = value
     return dict(sorted(points.items(), key=lambda point: (point[0][1], point[0][0])))
-
-
-def equal(first: LoggedPoints, second: LoggedPoints) -> bool:
-    """Return whether two runs have the same points; NaN equals NaN."""
-    return first.keys() == second.keys() and all(same_number(value, second[at]) for at, value in first.items())
-
-
-def same_number(first: float, second: float) -> bool:
-    """Return whether two numbers are equal; NaN equals NaN."""
-    return first == second or (math.isnan(first) and math.isnan(second))
 
 
 def _summary(values: Sequence[float]) -> Iterator[tuple[str, float]]:

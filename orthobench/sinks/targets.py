@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
 from orthobench.system.kinds import refuse_file
-from orthobench.system.location import Location, Place, from_home
+from orthobench.system.location import Location, Place, from_home, variable
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
@@ -93,7 +93,7 @@ def parse_target(place: Place) -> Target:
     if find_spec(kind) is None:
         raise needs_extra(kind, "a package that is not installed", kind)
     if not location:
-        given = {"mlflow": os.environ.get("MLFLOW_TRACKING_URI"), "trackio": os.environ.get("TRACKIO_DIR")}
+        given = {"mlflow": variable("MLFLOW_TRACKING_URI"), "trackio": variable("TRACKIO_DIR")}
         location = given.get(kind) or DEFAULT_LOCATIONS[kind]
     elif kind == "mlflow" and ":" not in location:
         refuse_file(Path(from_home(location)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from orthobench.data.checksums import files_md5
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
+from orthobench.options.assignments import given_twice
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, PluginKind
-from orthobench.plugins.reads import Reads, check_import, named_files
-from orthobench.settings import CHECKSUM, SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
-from orthobench.settings.assignments import given_twice
+from orthobench.plugins.sources import named_files
+from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 
 if TYPE_CHECKING:
     from orthobench.model import Model, ModelSettings
@@ -147,20 +146,6 @@ class RunConfig:
         plugins = [self.catalog.find("task", self.spec.task), self.catalog.find("model", self.spec.model)]
         return plugins + [self.catalog.find("probe", name) for name in self.probes]
 
-    def reads(self) -> AbstractContextManager[object]:
-        """Return a block in which a task or model from outside can read only files whose content the key covers.
-
-        These are the files and folders of settings with a checksum, and those that the classes name.
-        """
-        code = {plugin: sources for plugin in self._plugins if (sources := plugin.sources()) is not None}
-        if all(plugin.kind == "probe" for plugin in code):  # whose code does not change a key either
-            return nullcontext()
-        settings = self.spec.settings
-        covered = [Path(str(value)) for name, value in settings.items() if settings.get(name + CHECKSUM) is not None]
-        for plugin, sources in code.items():
-            covered += named_files(self.catalog.load(plugin.kind, plugin.name), sources)
-        return Reads(code.values(), covered)
-
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
 
@@ -191,7 +176,7 @@ def resolve(
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
         model = catalog.named(model)
-    task = catalog.named_task(task)
+    task = catalog.named_task(task, overrides)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
@@ -229,6 +214,16 @@ def resolve(
     # Loaded only because an unknown probe should be refused before the run starts.
     catalog.probes(spec.training.get("probes", ()))
     return RunConfig(spec, catalog, preset)
+
+
+def default_preset(catalog: Catalog, task: str, models: Iterable[str]) -> Preset:
+    """Return the preset of a command that names none: "quick" with code from outside, because it has no paper.
+
+    Own data has no paper's settings either, and its task trains with those of its own.
+    """
+    named = [catalog.find("model", model) for model in models]
+    named += [] if ":" in task else [catalog.find("task", task)]
+    return "paper" if all(plugin.is_built_in for plugin in named) else "quick"
 
 
 def _protocol(catalog: Catalog, task: str, model: str) -> dict[str, Any]:
@@ -324,13 +319,11 @@ def _sources(catalog: Catalog, plugin: Plugin) -> Sources | None:
     """Return the source code of a plugin with the checksum of the files that its class names; None if it is built in.
 
     Raises:
-        UsageError: there is no such file, or the plugin has read another one when it was imported.
+        UsageError: there is no such file.
     """
     if (sources := plugin.sources()) is None:
         return None
     files = named_files(catalog.load(plugin.kind, plugin.name), sources)
-    if plugin.kind != "probe":  # whose code does not change a key either
-        check_import(sources, files)
     if not files:
         return sources
     folder = Path(os.path.commonpath([file.parent for file in files]))

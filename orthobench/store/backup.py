@@ -60,6 +60,18 @@ def back_up_alongside(file: Path) -> Path:
     return copy
 
 
+def check_new(copy: Path) -> None:
+    """Refuse the path of a new file that exists, or whose folder does not.
+
+    Raises:
+        UsageError: it exists, or its folder does not.
+    """
+    if copy.exists():
+        raise already_there(copy)
+    if not copy.parent.is_dir():
+        raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
+
+
 def already_there(copy: Path) -> UsageError:
     """Return the error for a copy that would overwrite a file."""
     return UsageError(f"{copy} exists already: name a new file")

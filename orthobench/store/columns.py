@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, func, select, type_coerce
-from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
 
-from orthobench.errors import DamagedError
-from orthobench.store.damage import UNEXPECTED
+from orthobench.store.blocks import unpack_arrays
 from orthobench.store.reader import Reader
-from orthobench.store.tables import Series, StoredMetric, StoredTrace, unpack_arrays
+from orthobench.store.tables import Series, StoredMetric, StoredTrace
 
 ROWS_AT_ONCE = 50_000
 """Rows that are held as Python objects at a time."""
@@ -26,7 +25,6 @@ VALUE_TYPES: tuple[set[type], ...] = ({int}, {float, int, type(None)}, {str, typ
 TRACE_TYPES: tuple[set[type], ...] = ({int}, {int}, {int}, {bytes})
 """The types in the columns of the queries."""
 
-Columns = TypeVar("Columns")
 Integers = NDArray[np.int64]
 
 
@@ -113,39 +111,30 @@ def metric_columns(
 ) -> MetricColumns:
     """Return the metric values of these runs; values that are not finite are restored from their `kind`.
 
-    SQLite stores values of any type in any column. Rows with a value of the wrong type are left out with a warning.
-
     Args:
         split: restrict to "train", "test", "valid" or "probe".
         name: restrict to this metric.
+
+    Raises:
+        DamagedError: a value cannot be read.
     """
     only = [field == value for field, value in ((Series.split, split), (Series.name, name)) if value is not None]
-    return _without_broken(store, StoredMetric, lambda session, broken: _read_metrics(session, run_ids, broken, only))
+    with store.snapshot() as session:
+        return _read_metrics(session, run_ids, only)
 
 
 def trace_columns(store: Reader, run_ids: Sequence[int]) -> TraceColumns:
-    """Return the vectors of these runs. Rows that cannot be read are left out with a warning."""
-    return _without_broken(store, StoredTrace, lambda session, broken: _read_traces(session, run_ids, broken))
+    """Return the vectors of these runs.
 
-
-def _without_broken(
-    store: Reader, table: type[DeclarativeBase], read: Callable[[Session, Sequence[int]], Columns]
-) -> Columns:
-    """Return what `read` returns, given the rows that are left out: none, or else those that cannot be read."""
+    Raises:
+        DamagedError: a value cannot be read.
+    """
     with store.snapshot() as session:
-        try:
-            return read(session, [])
-        except (*UNEXPECTED, DamagedError):
-            broken = store.broken_rows(session.connection(), table)
-            if not broken:
-                raise
-            return read(session, broken)
+        return _read_traces(session, run_ids)
 
 
-def _read_metrics(
-    session: Session, run_ids: Sequence[int], broken: Sequence[int], only: Sequence[ColumnElement[bool]] = ()
-) -> MetricColumns:
-    """Return the metric values of these runs without the broken rows.
+def _read_metrics(session: Session, run_ids: Sequence[int], only: Sequence[ColumnElement[bool]] = ()) -> MetricColumns:
+    """Return the metric values of these runs.
 
     Args:
         only: conditions on the series.
@@ -165,7 +154,7 @@ def _read_metrics(
     connection = session.connection()
     series = [StoredMetric.series_id.in_(select(Series.id).where(*only))] if only else []
     for ids in _parts(run_ids):
-        chosen = StoredMetric.run_id.in_(ids), StoredMetric.id.not_in(broken), *series
+        chosen = StoredMetric.run_id.in_(ids), *series
         for known, new in zip(
             curves, _columns(connection.execute(counts.where(*chosen)).all(), SERIES_TYPES), strict=True
         ):
@@ -196,8 +185,8 @@ def _read_metrics(
     )
 
 
-def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> TraceColumns:
-    """Return the vectors of these runs without the broken rows.
+def _read_traces(session: Session, run_ids: Sequence[int]) -> TraceColumns:
+    """Return the vectors of these runs.
 
     Raises:
         ValueError: a value does not have the type of its column, or a block is damaged.
@@ -209,9 +198,8 @@ def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]
     facts: list[tuple[int, int, int]] = []
     vectors: list[NDArray[np.float32]] = []
     for ids in _parts(run_ids):
-        chosen = row.run_id.in_(ids), row.id.not_in(broken)
         # Fewer rows at once, because each block unpacks to many numbers.
-        for rows in session.connection().execute(query.where(*chosen)).partitions(ROWS_AT_ONCE // 100):
+        for rows in session.connection().execute(query.where(row.run_id.in_(ids))).partitions(ROWS_AT_ONCE // 100):
             for run, epoch, iteration, block in zip(*_columns(rows, TRACE_TYPES), strict=True):
                 for text, vector in unpack_arrays(block).items():
                     texts.append(text)

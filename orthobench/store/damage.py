@@ -1,20 +1,22 @@
-"""Checks for damage of a database.
+"""Checks of a database: its file, its schema and its rows.
 
+A damaged database is refused: nothing is written to it, and a value that cannot be read ends a command with one line.
 SQLite notices damaged pages, but neither a changed text or number nor a value of the wrong type. The types of the
-columns refuse such values (see `orthobench.store.tables`), and the records of a run and of its environment are checked
-when they are loaded. A row that fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`),
-and `orthobench db repair` repairs or removes it (`orthobench.store.repair`). `problems_of` reads every row.
+columns refuse such values (`orthobench.store.column_types`), and the records of a run and of its environment are
+checked when they are loaded. `faults_in` reads every row, for `db info` and before a merge. `orthobench db repair`
+copies the rows that can be read into a new file (`orthobench.store.repair`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import operator
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ from sqlalchemy import (
     Engine,
     Float,
     Integer,
-    LargeBinary,
     String,
     Table,
+    and_,
     event,
     false,
     func,
@@ -38,11 +40,15 @@ from sqlalchemy import (
     text,
     type_coerce,
 )
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
-from orthobench.errors import DamagedError, UsageError, shell_command
+from orthobench.errors import DamagedError, UsageError, first_line, shell_command
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings, run_names
+from orthobench.store.blocks import open_block
+from orthobench.store.column_types import WORDS, Block, NotFinite
 from orthobench.store.result import CLOCK, EVENTS, Status, check_key
 from orthobench.store.specs import Spec
 from orthobench.store.sqlite import (
@@ -51,39 +57,25 @@ from orthobench.store.sqlite import (
     connect,
     damaged,
     primary_code,
-    repair_of,
+    problem_of,
     translated_errors,
 )
 from orthobench.store.tables import (
     VERSION_TABLE,
-    WORDS,
     Base,
-    Block,
     Environment,
-    NotFinite,
     Run,
     Series,
+    Source,
+    StoredMetric,
     StoredTrace,
-    open_block,
 )
 from orthobench.system.location import Location
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; a larger file is checked only in part."""
-UNEXPECTED = (
-    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError),
-    RuntimeError,
-    SQLAlchemyError,
-    sqlite3.Error,
-)
-"""Errors that a damaged value may raise anywhere."""
-
-ROWS_AT_ONCE = 256
-"""Rows that are read at once in the search for broken ones."""
-SHARED = (Environment.__tablename__, Series.__tablename__)
-"""Tables whose rows are needed to read many other rows."""
-MOST_FAULTS = 1000
-"""The most broken rows of a table that readers leave out; they refuse a table with more."""
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What a value of another type or form raises where it is read."""
 
 _checked: set[tuple[int, int]] = set()  # files that this process has checked, by device and number
 
@@ -102,40 +94,45 @@ class Fault:
 
 
 @contextmanager
-def explained(engine: Engine) -> Iterator[None]:
-    """Check a SQLite file for damage if the block raises an unexpected error.
+def refusing_damage(engine: Engine) -> Iterator[None]:
+    """Refuse a database if the block, which only reads rows, finds a value that cannot be read.
 
     Raises:
-        DamagedError: the file is damaged.
+        DamagedError: it finds one.
     """
     try:
         yield
-    except UNEXPECTED as error:
-        explain(engine, error)
-        raise
+    except UNREADABLE as error:
+        raise damaged(Location.of_database(engine.url), printable(first_line(error))) from error
 
 
 def explain(engine: Engine, error: BaseException | None) -> None:
-    """Check a SQLite file for damage after an unexpected error.
+    """Check a SQLite file after an unexpected error, because damage that a read does not notice may explain it.
 
     Raises:
-        DamagedError: the file is damaged.
+        DamagedError: the file is damaged, or its rows refer to missing ones.
     """
-    if isinstance(error, UNEXPECTED):
-        refuse(engine, error)
+    location = Location.of_database(engine.url)
+    file = location.file
+    if file is None or not isinstance(error, (*UNREADABLE, SQLAlchemyError)):
+        return
+    problems = _checked_by(file, f"quick_check({SHOWN_PROBLEMS + 1})", seconds=CHECK_SECONDS)
+    if not problems:
+        with engine.connect() as connection:
+            for table in Base.metadata.sorted_tables:
+                problems += [str(fault) for fault in _orphans(connection, table)]
+    if problems:
+        raise damaged(location, *problems) from error
 
 
-def refuse(engine: Engine, cause: BaseException | None = None) -> None:
-    """Refuse a SQLite file that is damaged or has broken rows; the error says which of the two, and gives the fix.
+def refuse_faults(engine: Engine) -> None:
+    """Refuse a database that is damaged or has a row that cannot be read.
 
     Raises:
-        DamagedError: the file is damaged or has broken rows.
+        DamagedError: it is, or has one.
     """
-    damages, faults = _examined(engine)
-    if damages or faults:
-        location = Location.of_database(engine.url)
-        fix = RESTORE if damages else repair_of(location)
-        raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
+    if problems := problems_of(engine):
+        raise damaged(Location.of_database(engine.url), *problems)
 
 
 def problems_of(engine: Engine, tables: Collection[str] | None = None) -> list[str]:
@@ -144,59 +141,95 @@ def problems_of(engine: Engine, tables: Collection[str] | None = None) -> list[s
     Args:
         tables: read only these tables, and leave out SQLite's check of its whole file.
     """
-    if engine.dialect.name != "sqlite":
-        with engine.connect() as connection:
-            return list(map(str, faults_in(connection, tables)))
-    damages, faults = _examined(engine, tables)
-    return [*damages, *map(str, faults)]
-
-
-def _examined(engine: Engine, tables: Collection[str] | None = None) -> tuple[list[str], list[Fault]]:
-    """Return what SQLite finds in its file, and the broken rows; `tables` as for `problems_of`."""
-    if engine.dialect.name != "sqlite":
-        return [], []
+    whole = engine.dialect.name == "sqlite" and tables is None
     try:
         with engine.connect() as connection:
-            lines = connection.execute(text("PRAGMA integrity_check")).scalars().all() if tables is None else ()
+            lines = connection.execute(text("PRAGMA integrity_check")).scalars().all() if whole else ()
             damages = [str(line) for line in lines if line != "ok"]
-            return damages, list(faults_in(connection, tables))
-    except DamagedError as error:
-        return [_problem(error)], []
-    except UnicodeDecodeError as error:
-        return [str(error)], []
+            return [*damages, *map(str, faults_in(connection, tables))]
+    except (DamagedError, ValueError) as error:
+        return [problem_of(error)]
 
 
-def faults_in(
-    connection: Connection, tables: Collection[str] | None = None, limit: int | None = MOST_FAULTS
-) -> Iterator[Fault]:
+def faults_in(connection: Connection, tables: Collection[str] | None = None) -> Iterator[Fault]:
     """Yield the rows of these tables, or of all, that cannot be read or refer to a missing row.
 
-    A row whose run is broken belongs to that fault and is not listed. A server itself refuses values of the wrong type
-    and references to missing rows. On a server only the tables with JSON, vectors or words, which are those with `id`,
-    are therefore checked.
+    A server itself refuses values of the wrong type and references to missing rows. On a server only the tables with
+    JSON, vectors or words, which are those with `id`, are therefore checked.
 
-    Args:
-        limit: yield at most one row more than this number per table; None for all.
+    If all rows can be read, and those of runs and metrics are among them, also the `contradictions` are faults.
 
     Raises:
         DamagedError: SQLite cannot read its file.
     """
-    unreadable: dict[str, dict[int, str]] = {}
+    read: set[str] = set()
     for table in Base.metadata.sorted_tables:
-        chosen = tables is None or table.name in tables
         columns = _readable_columns(connection, table)
-        if not columns or not (chosen or table.name in SHARED):
+        if not columns or (tables is not None and table.name not in tables):
             continue
-        faults = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
-        for row, parent in _orphans(connection, table):
-            faults.setdefault(row, f"its {parent} is missing")
-        for parent in SHARED:
-            if f"{parent}_id" in table.columns and (lost := unreadable.get(parent)):
-                for row in _rows_of(connection, table, parent, lost):
-                    faults.setdefault(row, f"its {parent} cannot be read")
-        if chosen:
-            for row, reason in faults.items():
-                yield Fault(table.name, row, _row_name(connection, table, row), reason)
+        faults = [*_unreadable(connection, table, columns), *_orphans(connection, table)]
+        yield from faults
+        if not faults:
+            read.add(table.name)
+    # Not with a broken row, because that may be what a run and its curve differ by.
+    if read >= {Run.__tablename__, StoredMetric.__tablename__, Series.__tablename__}:
+        yield from contradictions(connection)
+
+
+def contradictions(connection: Connection) -> Iterator[Fault]:
+    """Yield the runs with a result whose columns contradict their metric rows.
+
+    The last row is at the run's last iteration. The test at that iteration is the final value, and the test at
+    `best_iteration` the best value, and no test is better if the tests judge the run. A missing test says nothing.
+    """
+    curve = select(StoredMetric).join(Series).join(Run).where(Series.split == "test", Series.name == Run.metric)
+    tests, at_end, at_best = (curve.subquery() for _ in range(3))
+    last = select(StoredMetric.run_id, func.max(StoredMetric.iteration).label("iteration"))
+    ends = last.group_by(StoredMetric.run_id).subquery()
+    least = select(tests.c.run_id, func.min(tests.c.value).label("low"), func.max(tests.c.value).label("high"))
+    extremes = least.group_by(tests.c.run_id).subquery()
+    names = ("key", "goal", "iterations", "final_value", "best_value")
+    query = (
+        select(
+            Run.id,
+            *(getattr(Run, name) for name in names),
+            ends.c.iteration.label("last"),
+            *(at_end.c.iteration.label("ends"), at_end.c.value.label("final")),
+            *(at_best.c.iteration.label("has_best"), at_best.c.value.label("best")),
+            *(extremes.c.low, extremes.c.high),
+        )
+        .join(ends, ends.c.run_id == Run.id)
+        .outerjoin(at_end, and_(at_end.c.run_id == Run.id, at_end.c.iteration == Run.iterations))
+        .outerjoin(at_best, and_(at_best.c.run_id == Run.id, at_best.c.iteration == Run.best_iteration))
+        .outerjoin(extremes, extremes.c.run_id == Run.id)
+        .where(Run.status.in_([Status.FINISHED, Status.DIVERGED]))
+    )
+    for run in connection.execute(query):
+        optimum, better = (run.low, operator.lt) if run.goal == "min" else (run.high, operator.gt)
+        reason = None
+        if run.last != run.iterations:
+            reason = f"it has {run.iterations} iterations, and its last metric is at {run.last}"
+        elif run.ends is not None and run.final != _finite(run.final_value):
+            reason = f"its final value is {run.final_value!r}, and its last test {run.final!r}"
+        elif run.has_best is not None and run.best != _finite(run.best_value):
+            reason = f"its best value is {run.best_value!r}, and its test at that iteration {run.best!r}"
+        elif (
+            optimum is not None
+            and (run.best_value is None or better(optimum, run.best_value))
+            and _judged_by_tests(connection, run.id)
+        ):
+            reason = f"its best value is {run.best_value!r}, and its best test {optimum!r}"
+        if reason is not None:
+            yield Fault(Run.__tablename__, run.id, f"run {run.key}", reason)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _judged_by_tests(connection: Connection, row: int) -> bool:
+    spec = connection.execute(select(Run.spec).where(Run.id == row)).scalar_one()
+    return bool(spec["training"].get("judged_by", "test") == "test")
 
 
 def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
@@ -207,24 +240,61 @@ def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]
     return [column for column in table.columns if column.name in stored]
 
 
-def _unreadable(
-    connection: Connection, table: Table, columns: Sequence[Column[Any]], limit: int | None
-) -> Iterator[tuple[int, str]]:
-    """Yield the number of each row that cannot be read, with the reason."""
-    number: ColumnElement[int] = literal_column(number_column(connection))
-    count = 0
-    query = select(number).select_from(table).order_by(number)
-    is_suspect, at_once = _suspect(connection, columns), ROWS_AT_ONCE
+def _unreadable(connection: Connection, table: Table, columns: Sequence[Column[Any]]) -> Iterator[Fault]:
+    """Yield the rows of a table that cannot be read."""
+    on_server = connection.dialect.name != "sqlite"
+    number: ColumnElement[int] = literal_column("id" if on_server else "rowid")  # tags and segments have no id
+    query = select(number, *(type_coerce(each, NullType()) for each in columns)).select_from(table).order_by(number)
+    is_suspect = _suspect(connection, columns)
     if is_suspect is not None:
-        query, at_once = query.where(is_suspect), 1
-    rows: Sequence[int] = connection.execute(query).scalars().all()
-    read = partial(_read_rows, connection, table, columns)
-    for start in range(0, len(rows), at_once):
-        for fault in _searched(read, rows[start : start + at_once]):
-            yield fault
-            count += 1
-            if limit is not None and count > limit:
-                return
+        query = query.where(is_suspect)
+    problem = row_problem(table, [column.name for column in columns], connection.dialect)
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        driver.text_factory = text_or_bytes
+    try:
+        for row, *values in connection.execute(query):
+            if reason := problem(values):
+                yield Fault(table.name, row, _row_name(connection, table, row), reason)
+    finally:
+        if isinstance(driver, sqlite3.Connection):
+            driver.text_factory = str
+
+
+def text_or_bytes(content: bytes) -> str | bytes:
+    """Return a text of SQLite; if it is not UTF-8, its bytes, so that the rest of its row can be read."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def row_problem(table: Table, names: Sequence[str], dialect: Dialect) -> Callable[[Sequence[Any]], str | None]:
+    """Return the function that returns why a row of a table cannot be read; None if it can.
+
+    Args:
+        names: the columns of the values that the function takes, as the driver returns them.
+    """
+    readers = [_reader(table.columns[name].type, dialect) for name in names]
+    check = _CHECKS.get(table.name, lambda row: None)
+
+    def problem(values: Sequence[Any]) -> str | None:
+        try:
+            read = [value if reader is None else reader(value) for reader, value in zip(readers, values, strict=True)]
+            check(dict(zip(names, read, strict=True)))
+        except UNREADABLE as error:
+            return printable(first_line(error))
+        return None
+
+    return problem
+
+
+def _reader(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    """Return the function that reads a value of a column as the driver returns it; None if nothing is to check."""
+    # Vectors are left packed, because unpacking takes longer than their check. A server checks its own types.
+    if isinstance(kind, Block) or (dialect.name != "sqlite" and not isinstance(kind, TypeDecorator)):
+        return None
+    return kind.dialect_impl(dialect).result_processor(dialect, None)
 
 
 def _suspect(connection: Connection, columns: Sequence[Column[Any]]) -> ColumnElement[bool] | None:
@@ -244,70 +314,16 @@ def _suspect(connection: Connection, columns: Sequence[Column[Any]]) -> ColumnEl
     return or_(false(), *wrong)
 
 
-def row_problem(connection: Connection, table: Table, row: int) -> str | None:
-    """Return why a row cannot be read, or None if it can. The rows that it refers to are not checked."""
-    read = partial(_read_rows, connection, table, _readable_columns(connection, table))
-    return next((reason for _, reason in _searched(read, [row])), None)
-
-
-def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], first: int, last: int) -> None:
-    """Read the rows with these numbers.
-
-    Raises:
-        Exception: any of `UNEXPECTED`, or DamagedError; a row cannot be read.
-    """
-    range_ = literal_column(number_column(connection), Integer).between(first, last)
-    check = _CHECKS.get(table.name, lambda row: None)
-    unread = [  # because unpacking takes longer than the check
-        type_coerce(each, LargeBinary).label(each.name) if isinstance(each.type, Block) else each for each in columns
-    ]
-    for row in connection.execute(select(*unread).where(range_)).mappings():
-        check(dict(row))
-
-
-def _searched(read: Callable[[int, int], None], rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Yield the rows that cannot be read, by halving the ranges that fail.
-
-    Raises:
-        DamagedError: SQLite cannot read its file.
-    """
-    try:
-        read(rows[0], rows[-1])
-    except (*UNEXPECTED, DamagedError) as error:
-        if isinstance(error, DamagedError) and primary_code(error.__cause__):
-            raise
-        if len(rows) > 1:
-            # By halves, because broken rows are few, and a query for each row would take very long.
-            middle = len(rows) // 2
-            yield from _searched(read, rows[:middle])
-            yield from _searched(read, rows[middle:])
-        else:
-            yield rows[0], _printable(_problem(error) if isinstance(error, DamagedError) else str(error))
-
-
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text of a damaged file as one line for a terminal."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))[:200]
 
 
-def number_column(connection: Connection) -> str:
-    """Return the name of the column that numbers a table's rows."""
-    # Not always the id, because tags, segments and weights have none.
-    return "rowid" if connection.dialect.name == "sqlite" else "id"
-
-
-def _orphans(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
-    """Yield the number of each row that refers to a missing row, and the missing row's table."""
+def _orphans(connection: Connection, table: Table) -> Iterator[Fault]:
+    """Yield the rows that refer to a missing row; a server has none."""
     if connection.dialect.name == "sqlite":
         for _, row, parent, _ in connection.exec_driver_sql(f'PRAGMA foreign_key_check("{table.name}")').all():
-            yield row, parent
-
-
-def _rows_of(connection: Connection, table: Table, parent: str, lost: Collection[int]) -> Sequence[int]:
-    """Return the numbers of the rows that refer to any of these rows of the table `parent`."""
-    numbers = ", ".join(map(str, lost))
-    query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE {parent}_id IN ({numbers})'
-    return connection.exec_driver_sql(query).scalars().all()
+            yield Fault(table.name, row, _row_name(connection, table, row), f"its {parent} is missing")
 
 
 def _row_name(connection: Connection, table: Table, row: int) -> str:
@@ -316,7 +332,7 @@ def _row_name(connection: Connection, table: Table, row: int) -> str:
         # As bytes, because the broken value may be the key itself, in no valid encoding.
         content = "CAST(key AS BLOB)" if connection.dialect.name == "sqlite" else "convert_to(key, 'UTF8')"
         key = connection.exec_driver_sql(f"SELECT {content} FROM run WHERE id = {row}").scalar()
-        if shown := _printable(bytes(key or b"").decode(errors="replace")):
+        if shown := printable(bytes(key or b"").decode(errors="replace")):
             return f"run {shown[:40]}"
     return f"row {row} of table {table.name}"
 
@@ -362,18 +378,24 @@ def check_before_writing(file: Path) -> None:
 
 
 def refuse_views(engine: Engine) -> None:
-    """Refuse a SQLite file in which a view has the name of a table: a view may be endless.
+    """Refuse a SQLite file in which a view or a virtual table has the name of a table: reading it may never end.
 
     Raises:
-        DamagedError: it has such a view.
+        DamagedError: it has one.
     """
     if engine.dialect.name != "sqlite":
         return
     names = [VERSION_TABLE, *Base.metadata.tables]
+    # By its text, because that decides what SQLite creates; no table of ours has the word in its definition.
+    query = "SELECT name, type FROM sqlite_master WHERE type = 'view' OR sql LIKE '%virtual%'"
     with engine.connect() as connection:
-        views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
-    if problems := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
-        raise damaged(Location.of_database(engine.url), *problems)
+        found = [(str(name), str(kind)) for name, kind in connection.execute(text(query))]
+    if problems := [
+        f"its {name} is a {'view' if kind == 'view' else 'virtual table'}, not a table"
+        for name, kind in found
+        if name.lower() in names
+    ]:
+        raise damaged(Location.of_database(engine.url), *problems, fix=RESTORE)
 
 
 def refuse_triggers(engine: Engine) -> None:
@@ -399,7 +421,7 @@ def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:
     try:
         return _checked_by(file, "integrity_check", immutable=immutable)
     except DamagedError as error:
-        return [_problem(error)]
+        return [problem_of(error)]
 
 
 def _checked_by(file: Path, check: str, seconds: float = float("inf"), immutable: bool = False) -> list[str]:
@@ -421,11 +443,6 @@ def _checked_by(file: Path, check: str, seconds: float = float("inf"), immutable
             if primary_code(error) not in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY):
                 raise
             return []
-
-
-def _problem(error: DamagedError) -> str:
-    """Return the problem in an error of this package."""
-    return str(error).partition(" is damaged: ")[2].removesuffix(f"; {RESTORE}") or str(error)
 
 
 def check_spec(spec: Any) -> None:
@@ -513,19 +530,23 @@ def _check_run(run: Mapping[str, Any]) -> None:
     try:
         check_key(run["key"])
         Status(run["status"])
+        if not (run["task"] + run["model"] + run["metric"]).isprintable():
+            raise ValueError("its task, model or metric has characters that control a terminal")
         check_spec(run["spec"])
         spec = run["spec"]
         names = spec.names if isinstance(spec, Spec) else run_names(spec)
         if names["key"] == run["key"]:  # so the spec is right
-            for name, expected in names.items():
+            for name, expected in (names | {name: spec[name] for name in ("task", "model", "seed")}).items():
                 if run.get(name, expected) != expected:
                     raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
         check_seconds(run.get("seconds", {}))
         check_numbers(run.get("baselines", {}))
         check_metrics(run.get("metrics"))
+        if (declared := run.get("metrics")) and declared.get(run["metric"], {}).get("goal") != run["goal"]:
+            raise ValueError(f"its task declares no metric {run['metric']!r:.40} with the goal {run['goal']!r:.40}")
     except KeyError as error:
         raise ValueError(f"it has no {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+    except UNREADABLE as error:
         raise ValueError(str(error)) from error
     if run["iterations_per_epoch"] < 1:
         raise ValueError(f"{run['iterations_per_epoch']} iterations per epoch")
@@ -535,10 +556,16 @@ def _check_trace(trace: Mapping[str, Any]) -> None:
     open_block(trace["vectors"])
 
 
+def _check_source(source: Mapping[str, Any]) -> None:
+    if hashlib.sha256(source["content"]).hexdigest() != source["digest"]:
+        raise ValueError(f"it is not the file with the SHA-256 {source['digest']:.40}")
+
+
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     Run.__tablename__: _check_run,
     Environment.__tablename__: _check_environment,
     StoredTrace.__tablename__: _check_trace,
+    Source.__tablename__: _check_source,
 }
 """Checks of rows whose columns can each be read, by table; they raise ValueError."""
 
@@ -547,4 +574,8 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
 @event.listens_for(Environment, "load")
 def _check_loaded(row: Run | Environment, _: object) -> None:
     """Refuse a broken row whenever it is loaded, so that no command works with half a run."""
-    _CHECKS[row.__tablename__](vars(row))
+    try:
+        _CHECKS[row.__tablename__](vars(row))
+    except ValueError as error:
+        name = f"run {row.key:.40}" if isinstance(row, Run) else f"row {row.id} of table {row.__tablename__}"
+        raise ValueError(f"{name}: {error}") from error

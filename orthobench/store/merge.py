@@ -18,21 +18,39 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    RowMapping,
+    Table,
+    UniqueConstraint,
+    delete,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
 
-from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.store.backup import already_there, back_up, row_counts
-from orthobench.store.damage import check_tables, integrity_problems
+from orthobench.errors import DamagedError, UsageError, first_line, shell_command
+from orthobench.store.backup import already_there, back_up, check_new, row_counts
+from orthobench.store.column_types import Block
+from orthobench.store.damage import check_tables, integrity_problems, refusing_damage
 from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
 from orthobench.store.result import Status, as_name
-from orthobench.store.sqlite import connect
+from orthobench.store.sqlite import connect, damaged
 from orthobench.store.store import Store
-from orthobench.store.tables import Base, Benchmark, Run
+from orthobench.store.tables import Base, Benchmark, Environment, Run, Weights, facts_digest
 from orthobench.system.files import name_new, unwritable
 from orthobench.system.location import Location, Place
 
 RUN = Base.metadata.tables[Run.__tablename__]
-BENCHMARK = Base.metadata.tables[Benchmark.__tablename__]
+ENVIRONMENT = Base.metadata.tables[Environment.__tablename__]
+NOT_OF_RUNS = (Base.metadata.tables[Benchmark.__tablename__], Base.metadata.tables[Weights.__tablename__])
+"""Tables whose rows are not merged with single runs, because they are of the machine."""
 BATCH = 1000
 
 
@@ -95,10 +113,7 @@ def copy_to_file(location: Location, copy: Path) -> None:
         UsageError: the file exists already, or its folder does not exist.
         StorageError: the file cannot be written.
     """
-    if copy.exists():
-        raise already_there(copy)
-    if not copy.parent.is_dir():
-        raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
+    check_new(copy)
     file = location.file
     if file is not None:
         _check_tables(location)
@@ -146,8 +161,19 @@ def merge(
 
     Args:
         is_locked: whether a process is training the target's run with this key, which then stays unchanged.
-        keys: merge only these runs, and no benchmarks; None merges everything.
+        keys: merge only these runs, without benchmarks and kept weights; None merges everything.
+
+    Raises:
+        DamagedError: a row of the source cannot be read, contradicts another one, or refers to a missing one.
     """
+    try:
+        with refusing_damage(source.engine):
+            return _merge(source, target, is_locked, keys)
+    except IntegrityError as error:  # the source's schema need not have the constraints of this program's
+        raise damaged(source.location, first_line(error.orig or error)) from error
+
+
+def _merge(source: Store, target: Store, is_locked: Callable[[str], bool], keys: Collection[str] | None) -> Merged:
     merged = Merged()
     with _snapshot(source.engine) as source_connection, target.engine.connect() as connection:
         target_connection = connection.execution_options(writes=True)
@@ -160,7 +186,7 @@ def merge(
                     ids[table.name], copied = _merge_runs(
                         source_connection, target_connection, ids, is_locked, merged, keys
                     )
-                elif keys is not None and table is BENCHMARK:
+                elif keys is not None and table in NOT_OF_RUNS:
                     continue
                 elif _is_measured(table):
                     merged.rows[table.name] = _copy_measured(table, source_connection, target_connection, ids, copied)
@@ -193,9 +219,9 @@ def _merge_runs(
     Raises:
         DamagedError: a run's key is not a valid key.
     """
-    existing_runs = {
-        row.key: row for row in target.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations))
-    }
+    with refusing_damage(target.engine):
+        known = target.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations)).all()
+    existing_runs = {row.key: row for row in known}
     run_ids: dict[int, int] = {}
     copied: set[int] = set()
     for row in source.execute(select(RUN).order_by(RUN.c.id)).mappings().all():
@@ -239,7 +265,7 @@ def _copy_measured(
     """Copy the measured rows of these source runs; return the number of copied rows."""
     count, column, in_order = 0, _run_column(table), sorted(runs)
     for start in range(0, len(in_order), BATCH):
-        query = select(table).where(column.in_(in_order[start : start + BATCH])).order_by(column)
+        query = select(*_packed(table)).where(column.in_(in_order[start : start + BATCH])).order_by(column)
         # yield_per, because a server would send all rows of these runs at once.
         for rows in source.execute(query.execution_options(yield_per=BATCH)).mappings().partitions():
             target.execute(insert(table), [_translated(table, row, ids) for row in rows])
@@ -247,14 +273,23 @@ def _copy_measured(
     return count
 
 
+def _packed(table: Table) -> list[ColumnElement[Any]]:
+    """Return the columns of a table with its vectors as they are stored, because unpacking them takes very long."""
+    return [
+        type_coerce(each, LargeBinary).label(each.name) if isinstance(each.type, Block) else each
+        for each in table.columns
+    ]
+
+
 def _add_missing(
     table: Table, source: Connection, target: Connection, ids: Mapping[str, Mapping[int, int]]
 ) -> tuple[dict[int, int], int]:
     """Add the source's missing rows; return the target's id of each source row, and the number of added rows."""
     id_column = _id_column(table)
+    with refusing_damage(target.engine):
+        known = target.execute(select(table)).mappings().all()
     target_ids: dict[str, Any] = {
-        _identity(table, dict(row)): None if id_column is None else row[id_column.name]
-        for row in target.execute(select(table)).mappings()
+        _identity(table, dict(row)): None if id_column is None else row[id_column.name] for row in known
     }
     row_ids: dict[int, int] = {}
     count = 0
@@ -296,10 +331,20 @@ def _run_column(table: Table) -> Column[Any]:
 
 
 def _translated(table: Table, row: RowMapping, ids: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
-    """Return a source row as the target stores it: without its id, and with the target's ids of other rows."""
+    """Return a source row as the target stores it: without its id, and with the target's ids of other rows.
+
+    Raises:
+        ValueError: it refers to a missing row.
+    """
     own = _id_column(table)
     values = {column.name: row[column.name] for column in table.columns if column is not own}
-    return values | {name: ids[other][values[name]] for name, other in _references(table).items()}
+    if table is ENVIRONMENT:  # computed here, because two databases must not mean different facts by it
+        values["digest"] = facts_digest(values["facts"])
+    for name, other in _references(table).items():
+        if values[name] not in ids[other]:
+            raise ValueError(f"a row of table {table.name} refers to a missing {other}")
+        values[name] = ids[other][values[name]]
+    return values
 
 
 def _identity(table: Table, row: Mapping[str, Any]) -> str:

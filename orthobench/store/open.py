@@ -18,18 +18,19 @@ from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.backup import back_up
-from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
+from orthobench.store.damage import check_before_writing, check_tables, refuse_triggers, refuse_views, refusing_damage
 from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
 from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
+from orthobench.store.views import create_views, drop_views
 from orthobench.system.files import storage_error
 from orthobench.system.location import DEFAULT_DATABASE, Location, Place
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
-"""The revisions of the schema: migrations are named v0100_first.py and so on."""
+"""The revisions of the schema: migrations are named v0103_first.py and so on."""
 HEAD = REVISIONS[-1]
 
 T = TypeVar("T")
@@ -42,6 +43,14 @@ class DatabaseNotFoundError(UsageError):
 def without_runs(location: Location) -> DatabaseNotFoundError:
     """Return the error for a database without the tables of orthobench."""
     return DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
+
+
+def newer_schema(location: Location, version: str) -> UsageError:
+    """Return the error for a database of a newer schema."""
+    return UsageError(
+        f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
+        "use that version of orthobench"
+    )
 
 
 def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
@@ -75,10 +84,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
         if version is None or version < HEAD:
             upgrade(engine, file)
         elif version > HEAD:
-            raise UsageError(
-                f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
-                "use that version of orthobench"
-            )
+            raise newer_schema(location, version)
         else:
             check_tables(engine, location)
 
@@ -137,7 +143,7 @@ def reach_database(
     """
     try:
         if engine.dialect.name != "postgresql":
-            with explained(engine):
+            with refusing_damage(engine):
                 return work()
         server = DatabaseServer(engine)
         if stop_waiting is None:
@@ -203,10 +209,10 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
         if not create:
-            raise DatabaseNotFoundError(
-                f"there is no database {file}: create it with `orthobench run adding scornn --preset quick`, or "
-                f"name another{' with `db`' if str(file) == str(DEFAULT_DATABASE) else ''}"
-            )
+            # Not for a named file, because training would hide a typo in its name, or a missing source of `merge`.
+            fix = "create it with `orthobench run adding scornn --preset quick`, or name another with `db`"
+            is_default = str(file) == str(DEFAULT_DATABASE)
+            raise DatabaseNotFoundError(f"there is no database {file}: {fix if is_default else 'check its name'}")
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
         return
@@ -221,12 +227,18 @@ def schema_revision(engine: Engine, location: Location) -> str | None:
 
     Raises:
         DamagedError: the stored revision does not exist, or a view has the name of a table.
+        UsageError: the schema is of before the first release.
     """
     refuse_views(engine)
     with engine.connect() as connection:
         version = _version(connection)
     if version is None or version in REVISIONS or (re.fullmatch("[0-9]{4}", version) and version > HEAD):
         return version
+    if re.fullmatch("[0-9]{4}", version) and version < REVISIONS[0]:
+        raise UsageError(
+            f"{location} was written before version 0.1.0 (schema {version}, the first one read is {REVISIONS[0]}): "
+            "train its runs again, or upgrade it with a commit of before 2026-11-29"
+        )
     raise damaged(location, f"its schema '{version}' is unknown")
 
 
@@ -259,10 +271,13 @@ def backup_of(file: Path, version: str) -> Path:
     return file.with_name(f"{file.name}.backup-{version}")
 
 
-def upgrade(engine: Engine, file: Path | None) -> None:
+def upgrade(engine: Engine, file: Path | None, to: str | None = None) -> None:
     """Upgrade the schema in one transaction; concurrent processes wait for each other.
 
     A SQLite file is copied first; a server's database is not.
+
+    Args:
+        to: the revision; None for the newest one.
 
     Raises:
         StorageError: the disk has no room for the copy or the new tables.
@@ -277,11 +292,11 @@ def upgrade(engine: Engine, file: Path | None) -> None:
         # upgraded while this one waited for the lock.
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
-            if version == HEAD:
+            if version == (to or HEAD):
                 return
             if file is not None and version is not None:
                 back_up(file, backup_of(file, version), locked=True)  # no other process writes during this transaction
-            _migrate(connection)
+            _migrate(connection, to or "head")
 
 
 def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[object]:
@@ -298,7 +313,7 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
         raise storage_error(f"database {file}", error) from error
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate(connection: Connection, to: str) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -306,7 +321,9 @@ def _migrate(connection: Connection) -> None:
     # Doubled, because alembic's configuration interpolates %.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    drop_views(connection)  # a file from elsewhere may have others of these names
+    command.upgrade(config, to)
+    create_views(connection)
 
 
 def driver_message(error: SQLAlchemyError) -> str:

@@ -13,12 +13,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
-from orthobench.store.damage import refuse
+from orthobench.store.blocks import unpack
 from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import driver_message
-from orthobench.store.sqlite import connect
-from orthobench.store.store import Store
-from orthobench.store.tables import unpack
+from orthobench.store.sqlite import connect, damaged, is_damage
 from orthobench.store.views import definitions
 from orthobench.system.location import Place
 
@@ -52,10 +50,10 @@ def query(place: Place, sql: str) -> Table:
     """
     with opened_unchanged(place) as store:
         file = store.location.file
-        return _server(store.engine, sql) if file is None else _file(store, file, sql)
+        return _server(store.engine, sql) if file is None else _file(file, sql)
 
 
-def _file(store: Store, file: Path, sql: str) -> Table:
+def _file(file: Path, sql: str) -> Table:
     # Not through SQLAlchemy, because this package's connections take an unknown column for a damaged schema.
     with connect(file, mode="ro") as connection:
         connection.create_function("vectors_as_json", 1, _vectors_as_json, deterministic=True)
@@ -70,7 +68,8 @@ def _file(store: Store, file: Path, sql: str) -> Table:
             cursor = connection.execute(sql)
             table = Table([name for name, *_ in cursor.description or ()], cursor.fetchall())
         except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
-            refuse(store.engine, error)
+            if is_damage(error):
+                raise damaged(file, str(error)) from error
             raise _not_answered(error) from error
         finally:
             connection.set_authorizer(None)

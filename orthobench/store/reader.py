@@ -1,37 +1,23 @@
-"""Read a database. Every method is one transaction, and returns plain records.
-
-A row that cannot be read never hides the others: it is left out, with a single warning that names it and the fix.
-"""
+"""Read a database. Every method is one transaction, and returns plain records."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, Result, Row, event, func, literal_column, select
+from sqlalchemy import Engine, Row, func, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import (
-    DeclarativeBase,
-    ORMExecuteState,
-    Session,
-    defer,
-    lazyload,
-    selectinload,
-    subqueryload,
-    with_loader_criteria,
-)
+from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
 
-from orthobench.errors import DamagedError, UsageError
-from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
+from orthobench.errors import UsageError
+from orthobench.store.damage import explain, refusing_damage
 from orthobench.store.result import MetricValue, Trace
 from orthobench.store.server import DatabaseServer
-from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
+from orthobench.store.sqlite import fold, log_size
 from orthobench.store.tables import (
-    Base,
     Benchmark,
     Run,
     Segment,
@@ -46,8 +32,6 @@ from orthobench.system.location import Location
 
 T = TypeVar("T")
 
-_logger = logging.getLogger(__name__)
-
 
 class Reader:
     """A database to read. Its runs are plain records, detached from the session."""
@@ -57,7 +41,6 @@ class Reader:
         self.server: DatabaseServer | None = None
         if engine.dialect.name == "postgresql":
             self.server = DatabaseServer(engine)
-        self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
     @property
     def location(self) -> Location:
@@ -101,7 +84,7 @@ class Reader:
 
     @contextmanager
     def _read(self) -> Iterator[Session]:
-        with explained(self.engine), self._with_retries(self._begin_reading) as session:
+        with refusing_damage(self.engine), self._with_retries(self._begin_reading) as session:
             yield session
 
     @contextmanager
@@ -110,7 +93,7 @@ class Reader:
         # PostgreSQL needs to be told, because its default gives each statement the newest rows;
         # a transaction of SQLite is a snapshot.
         options = {} if self.server is None else {"isolation_level": "REPEATABLE READ"}
-        with explained(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
+        with refusing_damage(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
             yield session
 
     def _begin_reading(self, options: Mapping[str, Any] = MappingProxyType({})) -> Session:
@@ -122,49 +105,7 @@ class Reader:
         except BaseException:
             session.close()
             raise
-        event.listen(session, "do_orm_execute", self._without_broken_rows)
         return session
-
-    def _without_broken_rows(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Return a query's result without the rows that cannot be read."""
-        if not state.is_select:
-            return None
-        try:
-            # All rows at once, because a broken value shows only when its row is fetched, and
-            # then it is too late to repeat the query.
-            return _whole(state.invoke_statement())
-        except (*UNEXPECTED, DamagedError):
-            froms = {*state.statement.get_final_froms(), *(mapper.local_table for mapper in state.all_mappers)}  # type: ignore[attr-defined]
-            tables = [mapper.class_ for mapper in Base.registry.mappers if mapper.local_table in froms]
-            broken = {each: self.broken_rows(state.session.connection(), each) for each in tables}
-            # No row is to blame, so the error goes on, because leaving rows out would not help.
-            if not any(broken.values()):
-                raise
-        criteria = [
-            # With aliases, because a joined load reads its table under another name.
-            with_loader_criteria(table, _number(table, state).not_in(rows), include_aliases=True)
-            for table, rows in broken.items()
-            if rows
-        ]
-        statement = state.statement.options(*criteria)
-        return _whole(state.invoke_statement(statement, execution_options={"populate_existing": True}))
-
-    def broken_rows(self, connection: Connection, table: type[DeclarativeBase]) -> list[int]:
-        """Return the numbers of a table's rows that cannot be read, and warn of each row once.
-
-        Raises:
-            DamagedError: SQLite cannot read its file, or too many rows are broken.
-        """
-        location = self.location
-        faults = list(faults_in(connection, [table.__tablename__]))
-        if len(faults) > MOST_FAULTS:
-            raise damaged(location, *map(str, faults), fix=repair_of(location))
-        if new := [fault for fault in faults if fault not in self._warned]:
-            self._warned.update(new)
-            count = "1 row is" if len(new) == 1 else f"{len(new)} rows are"
-            rows = summary(list(map(str, new)))
-            _logger.warning("%s: %s broken and left out (%s); %s", location, count, rows, repair_of(location))
-        return [fault.row for fault in faults]
 
     def _with_retries(self, work: Callable[[], T]) -> T:
         return work() if self.server is None else self.server.with_retries(work)
@@ -223,9 +164,10 @@ class Reader:
         query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
         if brief:
             unread = (Run.metrics, Run.baselines, Run.seconds)
-            query = query.options(lazyload(Run.environment), *(defer(column, raiseload=True) for column in unread))
+            query = query.options(lazyload(Run.environment), lazyload(Run.segment_rows))
+            query = query.options(*(defer(column, raiseload=True) for column in unread))
         else:
-            query = query.options(selectinload(Run.environment))
+            query = query.options(selectinload(Run.environment), subqueryload(Run.segment_rows))
         filters = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
         for column, value in filters.items():
             if value is not None:
@@ -343,23 +285,3 @@ class Reader:
             query = query.where(Benchmark.name == name)
         with self._read() as session:
             return list(session.scalars(query))
-
-
-def _number(table: type[DeclarativeBase], state: ORMExecuteState) -> Any:
-    """Return the column that numbers a table's rows."""
-    on_server = state.session.get_bind().dialect.name != "sqlite"
-    return literal_column(f"{table.__tablename__}.{'id' if on_server else 'rowid'}")
-
-
-def _whole(result: Result[Any]) -> Result[Any]:
-    """Read and check all rows of a result, and return it.
-
-    Raises:
-        ValueError: a row cannot be read.
-    """
-    frozen = result.freeze()
-    for row in frozen.data:
-        for value in row if isinstance(row, tuple) else (row,):
-            if isinstance(value, Run) and vars(value).get("environment", value) is None:
-                raise ValueError(f"the environment of run {value.key} is missing")
-    return frozen()

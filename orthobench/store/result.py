@@ -74,6 +74,11 @@ UNTIMED = (
 )
 
 
+SEVERAL_MACHINES = (
+    "A run that several machines have trained has no time, because its seconds are stored as a sum over all of them."
+)
+
+
 def wall_seconds(seconds: Mapping[str, Any]) -> float:
     """Return the wall-clock seconds of all phases of a run, which are true on any device."""
     return float(sum(value for phase, value in seconds.items() if phase not in (CPU_SECONDS, CLOCK)))

@@ -31,6 +31,8 @@ def read_json(stored: str | bytes) -> Any:
     Raises:
         ValueError: the text is not JSON (`load_json`).
     """
+    if not isinstance(stored, str | bytes):
+        raise ValueError(f"{stored!r:.40} is not a JSON object")
     text = stored if isinstance(stored, str) else stored.decode()
     start, mark, end = text.rpartition(SEED)
     seed = end[:-1]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
+from orthobench.errors import DamagedError, OrthobenchError, UsageError, first_line, shell_command
 from orthobench.system.files import (
     DELETE_FILES,
     MAKE_ROOM,
@@ -32,7 +32,7 @@ from orthobench.system.files import (
     is_full,
     unwritable,
 )
-from orthobench.system.location import DATABASE_VARIABLE, DEFAULT_DATABASE, Location, Place
+from orthobench.system.location import DATABASE_VARIABLE, DEFAULT_DATABASE, Location, Place, variable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, ExceptionContext
@@ -165,7 +165,7 @@ def default_database(writes: bool) -> Location:
     Args:
         writes: whether the command adds runs.
     """
-    if named := os.environ.get(DATABASE_VARIABLE):
+    if named := variable(DATABASE_VARIABLE):
         return Location.of(named)
     if not is_protected(Path(DEFAULT_DATABASE.real)) or (not writes and not Path(OWN.real).exists()):
         return DEFAULT_DATABASE
@@ -215,7 +215,7 @@ DAMAGE_CODES = {
 }
 DAMAGE_WORDS = re.compile(
     r"no such (table|column|index|function|module|collation)|has no column|already exists|duplicate column"
-    r"|could not decode|malformed|unsupported file format|unknown encoding",
+    r"|malformed|unsupported file format|unknown encoding",
     re.IGNORECASE,
 )
 """Messages without their own error code, which show that the tables differ from this package's."""
@@ -277,14 +277,31 @@ def primary_code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
-def damaged(location: object, *problems: str, fix: str = RESTORE) -> DamagedError:
+def damaged(location: Location | Path, *problems: str, fix: str = "") -> DamagedError:
     """Return the error for a damaged database; its line has the first problems and the fix."""
-    return DamagedError(f"{location} is damaged: {summary(problems)}; {fix}")
+    return DamagedError(f"{location} is damaged: {summary(problems)}; {fix or _fix(Location.of(location))}")
 
 
-def repair_of(location: object) -> str:
-    """Return the fix for a database with broken rows."""
-    return f"`{shell_command('db', 'repair', '--db', location)}` repairs or removes them"
+def _fix(location: Location) -> str:
+    """Return what the user can do about a damaged database."""
+    if location.file is None:
+        return f"correct or delete the row in SQL, or {RESTORE}"
+    return f"`{shell_command('db', 'repair', 'repaired.db', '--db', location)}` copies what can be read, or {RESTORE}"
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error shows that SQLite cannot read its file, or that a text is not UTF-8."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    # Python's driver gives its error for a text no code.
+    is_text = isinstance(error, UnicodeDecodeError) or "could not decode" in str(error).lower()
+    return is_text or bool({code, code & PRIMARY_CODE} & DAMAGE_CODES)
+
+
+def problem_of(error: Exception) -> str:
+    """Return the problem in an error of `damaged`, without the fix, or the first line of another error."""
+    line = first_line(error)
+    problem = line.partition(" is damaged: ")[2]
+    return problem.rpartition("; `")[0] or problem.removesuffix(f"; {RESTORE}") or line
 
 
 def summary(problems: Sequence[str]) -> str:
@@ -302,10 +319,10 @@ def translated(file: Path, error: BaseException, read: Path | None = None) -> Or
         file: the file that is written.
         read: the file that is read, if it is a different one.
     """
-    code, read = getattr(error, "sqlite_errorcode", 0), read or file
-    if isinstance(error, UnicodeDecodeError) or {code, code & PRIMARY_CODE} & DAMAGE_CODES:
+    read = read or file
+    if is_damage(error):
         return damaged(read, str(error))
-    match code & PRIMARY_CODE:
+    match primary_code(error):
         case sqlite3.SQLITE_NOTADB:
             return DamagedError(
                 f"{read} is not a database, or its first bytes are damaged: name another, or restore a backup"

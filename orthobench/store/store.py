@@ -7,8 +7,6 @@ recognises itself. A different token shows that another process has taken over t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -20,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError
-from orthobench.store.damage import explained, refuse_triggers
+from orthobench.store.damage import refuse_triggers, refusing_damage
 from orthobench.store.reader import Reader
 from orthobench.store.result import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.store.tables import (
@@ -34,6 +32,7 @@ from orthobench.store.tables import (
     StoredTrace,
     Tag,
     Weights,
+    facts_digest,
 )
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ class Store(Reader):
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)
 
-        with explained(self.engine):
+        with refusing_damage(self.engine):
             return self._with_retries(transaction)
 
     def start(
@@ -94,7 +93,7 @@ class Store(Reader):
             self._keep_sources(session, sources or {})
             self._tag(session, [run.id], tags)
             # Loaded here, because the caller reads the record outside of a session.
-            session.refresh(run, ["tag_rows"])
+            session.refresh(run, ["tag_rows", "segment_rows"])
             return run
 
         run = self._write(enter)
@@ -294,7 +293,7 @@ class Store(Reader):
     @staticmethod
     def _environment(session: Session, facts: Mapping[str, Any]) -> Environment:
         """Return the environment's row, after inserting it if it is new."""
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        digest = facts_digest(facts)
         known = select(Environment).where(Environment.digest == digest)
         row = session.scalar(known)
         if row is None:

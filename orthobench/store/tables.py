@@ -2,278 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import zlib
-from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import accumulate, chain, pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from pathlib import PureWindowsPath
+from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     DateTime,
-    Float,
     ForeignKey,
     Index,
-    Integer,
-    LargeBinary,
     MetaData,
-    String,
     UniqueConstraint,
 )
-from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
-from sqlalchemy.types import TypeDecorator
 
-from orthobench.metric import GRADIENT_NORM, Metric
-from orthobench.store.result import Status, is_timed, times_of_phases, wall_seconds
-from orthobench.system.location import Location
-from orthobench.system.strict_json import load_json
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-WIDTH = 4
-"""Bytes of a number."""
-NAMES = (
-    b'"c":"n":"z":"1.c":"1.h":100,"trained":2,"lengths":,"by_length/prefix_accuracy":,"by_length/accuracy":,'
-    b'"gradient_norm/c":,"gradient_norm_per_sample/c":,"gradient_norm/z":,"gradient_norm_per_sample/z":,"heat_map/,'
-    b'{"by_length/accuracy":5,"by_length/lengths":5,"by_length/trained":2,"gradient_norm/h":10,'
-    b'"gradient_norm_per_sample/h":10}\n'
+from orthobench.metric import Metric
+from orthobench.store.column_types import (
+    Block,
+    JsonObject,
+    Located,
+    NotFinite,
+    Number,
+    PresentText,
+    Text,
+    WholeNumber,
 )
-"""Frequent first lines. A block cannot be read with another dictionary, so a change needs a migration."""
-LONGEST_HEAD, MOST_NUMBERS = 1 << 16, 1 << 23
-"""The most bytes of a line of lengths, and the most numbers of a block, so that no block unpacks to gigabytes."""
-PLAIN = f"{GRADIENT_NORM}/"
-"""The first letters of the vectors that are not compressed, so that a view reads them (`orthobench.store.views`).
-
-Users want them in plain SQL; all vectors without compression would double the file.
-"""
-
-
-def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
-    """Round vectors to float32, and return the block that holds them, first those whose names begin with `PLAIN`.
-
-    Raises:
-        ValueError: they have too many numbers, or too long names.
-    """
-    import numpy as np  # here, because commands that list runs read no vectors
-
-    plain = {name: values for name, values in vectors.items() if name.startswith(PLAIN)}
-    others = {name: values for name, values in vectors.items() if name not in plain}
-    lines = [
-        f"{json.dumps({name: len(values) for name, values in part.items()}, separators=(',', ':'))}\n".encode()
-        for part in (plain, others)
-    ]
-    if sum(map(len, vectors.values())) > MOST_NUMBERS or max(map(len, lines)) > LONGEST_HEAD:
-        raise ValueError(f"the vectors of an evaluation have more than {MOST_NUMBERS} numbers, or too long names")
-    numbers, other_numbers = (array("f", chain.from_iterable(part.values())).tobytes() for part in (plain, others))
-    start, steps = lines[0] + numbers, np.diff(np.frombuffer(other_numbers, "<u4"), prepend=np.uint32(0))
-    # The dictionary begins with the plain part, because the stream thereby has a checksum of it.
-    content, stream = steps.tobytes(), zlib.compressobj(9, zdict=start + NAMES)
-    parts = [start, stream.compress(lines[1])]
-    for byte in reversed(range(WIDTH)):  # the numbers are little-endian
-        parts.append(stream.flush(zlib.Z_BLOCK))  # because the bytes of each position have their own frequencies
-        parts.append(stream.compress(content[byte::WIDTH]))
-    return b"".join([*parts, stream.flush()])
-
-
-def unpack(block: bytes) -> dict[str, list[float]]:
-    """Return the vectors of a block by name, as lists.
-
-    Raises:
-        ValueError: the block is damaged.
-    """
-    return {name: values.tolist() for name, values in unpack_arrays(block).items()}
-
-
-def unpack_arrays(block: bytes) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of a block by name.
-
-    Raises:
-        ValueError: the block is damaged.
-    """
-    import numpy as np  # as above
-
-    lengths, plain, steps = open_block(block)
-    others = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32)
-    numbers = np.concatenate((np.frombuffer(plain, "<u4"), others)).view(np.float32)
-    ends = accumulate(lengths.values(), initial=0)
-    return {name: numbers[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
-
-
-def open_block(block: bytes) -> tuple[dict[str, int], bytes, bytes]:
-    """Return the lengths of a block's vectors by name, and the float32 numbers of the plain ones, which come first.
-
-    The last value has the steps between the bits of all other numbers. A block of a schema before 0102 is a stream
-    alone.
-
-    Raises:
-        ValueError: the block is damaged.
-    """
-    plain: dict[str, int] = {}
-    first = end = 0
-    try:
-        if block[:1] == b"{":
-            head, newline, _ = block[:LONGEST_HEAD].partition(b"\n")
-            plain = _lengths(head, newline)
-            first = len(head) + len(newline)
-            end = first + WIDTH * sum(plain.values())
-        start, stream = block[:end], block[end:]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"its vectors cannot be read: {error}") from error
-    others, steps = _open_stream(stream, start)
-    if plain.keys() & others.keys():
-        raise ValueError("its vectors have the same name twice")
-    return plain | others, start[first:], steps
-
-
-def _open_stream(stream: bytes, plain: bytes) -> tuple[dict[str, int], bytes]:
-    """Return the lengths of a stream's vectors by name, and the steps between the bits of all their float32 numbers.
-
-    The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
-    number of them.
-
-    Args:
-        plain: the part of the block before the stream.
-
-    Raises:
-        ValueError: the stream or the plain part is damaged.
-    """
-    try:
-        decompressed = zlib.decompressobj(zdict=plain + NAMES)
-        head, newline, content = decompressed.decompress(stream, LONGEST_HEAD).partition(b"\n")
-        lengths = _lengths(head, newline)
-        count = sum(lengths.values())
-        if len(content) <= WIDTH * count:
-            content += decompressed.decompress(decompressed.unconsumed_tail, WIDTH * count - len(content) + 1)
-    except (zlib.error, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"its vectors cannot be read: {error}") from error
-    if not decompressed.eof or decompressed.unused_data or len(content) != WIDTH * count:
-        raise ValueError("its vectors are cut off or have other bytes at their end")
-    ordered = bytearray(len(content))
-    for byte in range(WIDTH):
-        start = (WIDTH - 1 - byte) * count
-        ordered[byte::WIDTH] = content[start : start + count]
-    return lengths, bytes(ordered)
-
-
-@lru_cache(maxsize=256)  # because the tests of most runs log the same vectors, and reports read all of their blocks
-def _lengths(head: bytes, newline: bytes) -> dict[str, int]:
-    """Return the lengths of vectors by name, from a line of a block.
-
-    Raises:
-        ValueError, TypeError, AttributeError: the line is damaged.
-    """
-    lengths: dict[str, int] = load_json(head)
-    count = sum(lengths.values())
-    if not newline or min(lengths.values(), default=0) < 0 or not 0 <= count <= MOST_NUMBERS:
-        raise ValueError(f"it is said to have {count} numbers")
-    return lengths
-
-
-def _only(name: str, *types: type) -> Callable[[Any], Any]:
-    """Return a function that returns a value of these types, and raises ValueError for any other value."""
-
-    def check(value: Any) -> Any:
-        if type(value) in types:
-            return value
-        raise ValueError(f"{value!r:.40} is not {name}")
-
-    return check
-
-
-_NULL = type(None)
-_WHOLE, _NUMBER = _only("a whole number", int, _NULL), _only("a number", float, int, _NULL)
-_TEXT, _PRESENT = _only("a text", str, _NULL), _only("a text", str)
-
-
-class WholeNumber(Integer):
-    """An integer."""
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        return _WHOLE
-
-
-class Number(Float[float]):
-    """A floating-point number."""
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        return _NUMBER
-
-
-class Text(String):
-    """A text."""
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        return _TEXT
-
-
-class PresentText(String):
-    """A text whose absence shows that an outer join found no row, so that null is refused as well."""
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        return _PRESENT
-
-
-class Located(TypeDecorator[Location]):
-    """A path or a URL, whose text hides its passwords."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Location | None, dialect: Dialect) -> str | None:
-        return None if value is None else value.real
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Location | None:
-        return None if value is None else Location(value)
-
-
-WORDS = ("nan", "inf", "-inf")
-"""The words for numbers that are not finite."""
-
-
-class NotFinite(TypeDecorator[str]):
-    """The word for a number that is not finite (`WORDS`). No database knows these words, so all are checked."""
-
-    impl = String
-    cache_ok = True
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        if value is None or value in WORDS:
-            return value
-        raise ValueError(f"{value!r:.40} is not nan, inf or -inf")
-
-
-class JsonObject(TypeDecorator[dict[str, Any]]):
-    """A JSON object; null is stored as null."""
-
-    impl = JSON(none_as_null=True)
-    cache_ok = True
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> dict[str, Any] | None:
-        if value is None or isinstance(value, dict):
-            return value
-        raise ValueError(f"{value!r:.40} is not a JSON object")
-
-
-class Block(TypeDecorator[Mapping[str, Sequence[float]]]):
-    """Vectors by name, stored as a block of `orthobench.store.tables`."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_bind_param(self, value: Mapping[str, Sequence[float]] | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else pack(value)
-
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[str, list[float]] | None:
-        return None if value is None else unpack(value)
-
+from orthobench.store.result import (
+    CPU_SECONDS,
+    SEVERAL_MACHINES,
+    UNTIMED,
+    Status,
+    is_timed,
+    times_of_phases,
+    wall_seconds,
+)
+from orthobench.system.cores import counts_cpu_time
+from orthobench.system.location import Location
 
 VERSION_TABLE = "orthobench_version"
 """The table in which Alembic records the schema's revision."""
@@ -308,6 +76,11 @@ class Base(DeclarativeBase):
     )
 
 
+def facts_digest(facts: Mapping[str, Any]) -> str:
+    """Return the hash of the facts of an environment, 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
 class Environment(Base):
     """An environment of runs: machine, versions and commit. Runs of the same environment share a row."""
 
@@ -326,7 +99,7 @@ class Environment(Base):
     def facts_for_others(self) -> dict[str, Any]:
         """The facts with the names of plugin files in place of their paths."""
         plugins = [
-            {**plugin, "path": PurePath(plugin["path"]).name} if plugin.get("path") else dict(plugin)
+            {**plugin, "path": PureWindowsPath(plugin["path"]).name} if plugin.get("path") else dict(plugin)
             for plugin in self.facts.get("plugins", ())
         ]
         return {**self.facts, "plugins": plugins} if plugins else dict(self.facts)
@@ -394,6 +167,7 @@ class Run(Base):
     environment: Mapped[Environment] = relationship(lazy="joined")
     # Only for reading, because `Store` adds tags itself, in a way that two processes may do at once.
     tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
+    segment_rows: Mapped[list[Segment]] = relationship(lazy="selectin", order_by="Segment.iteration", viewonly=True)
 
     @property
     def tags(self) -> list[str]:
@@ -418,9 +192,29 @@ class Run(Base):
         return self.iterations if stops and stopped else None
 
     @property
+    def is_final(self) -> bool:
+        """Whether the run has a result, so that it is not trained again."""
+        return Status(self.status).is_final
+
+    @property
     def is_trial(self) -> bool:
         """Whether the run is a trial of a search that never uses the test data, and so has no result."""
         return bool(self.spec["training"].get("judged_by") == "validation_only")
+
+    @property
+    def is_judged_by_validation(self) -> bool:
+        """Whether validation data choose among its tests, so that the last one may be better."""
+        return bool(self.spec["training"].get("judged_by", "test") != "test")
+
+    @property
+    def best_test(self) -> float | None:
+        """The best of its tests; None if validation data judge it."""
+        return None if self.is_judged_by_validation else self.best_value
+
+    @property
+    def at_best_validation(self) -> float | None:
+        """The test at its best validation; None if the tests judge it."""
+        return self.best_value if self.is_judged_by_validation else None
 
     @property
     def epochs(self) -> float:
@@ -441,7 +235,8 @@ class Run(Base):
             "epochs": round(self.epochs, 2),
             "metric": self.metric,
             "final": self.final_value,
-            "best": self.best_value,
+            "best": self.best_test,
+            "at_best_validation": self.at_best_validation,
             "parameters": self.parameter_count,
             "solved_at": self.solved_at,
             "tags": self.tags,
@@ -449,7 +244,8 @@ class Run(Base):
 
     def __repr__(self) -> str:
         """Describe the run and its result in one line."""
-        values = ((self.metric, self.final_value), ("best", self.best_value))
+        chosen = ("best", self.best_test), ("at best validation", self.at_best_validation)
+        values = ((self.metric, self.final_value), *chosen)
         result = "".join(f", {name} {value:.4g}" for name, value in values if value is not None)
         return f"<run {self.key}: {self.task} {self.model}, seed {self.seed}, {self.status}{result}>"
 
@@ -460,25 +256,65 @@ class Run(Base):
         return pd.DataFrame([own]).to_html(index=False, float_format="{:.4g}".format)
 
     @property
+    def machines(self) -> list[str]:
+        """The machines that have trained it, in order."""
+        environments = [segment.environment for segment in self.segment_rows] or [self.environment]
+        return list(dict.fromkeys(environment.machine for environment in environments))
+
+    @property
+    def trained_with(self) -> str:
+        """Its back end and device, such as "cpu on cpu", or the back ends of its segments, such as "cuda, then cpu"."""
+        names = [name for name, _ in groupby(segment.backend for segment in self.segment_rows) if name]
+        return ", then ".join(names) if len(names) > 1 else f"{self.backend} on {self.device}"
+
+    @property
+    def has_cpu_time(self) -> bool:
+        """Whether its times are CPU time (`counts_cpu_time`) and not the wall clock."""
+        environments = [self.environment, *(segment.environment for segment in self.segment_rows)]
+        is_countable = all(counts_cpu_time(self.device, each.facts.get("threads")) for each in environments)
+        return is_countable and len(self.machines) == 1 and bool(self.seconds.get(CPU_SECONDS))
+
+    @property
+    def timed_on(self) -> str:
+        """The machine and clock of its times, such as "AMD EPYC, CPU time"; times compare only if these are equal."""
+        return self.environment.machine + (", CPU time" if self.has_cpu_time else "")
+
+    @property
     def wall_seconds(self) -> float:
         """The wall-clock seconds of all phases."""
         return wall_seconds(self.seconds)
 
     @property
-    def seconds_per_epoch(self) -> float | None:
-        """The seconds of training per epoch, without tests, probes and logging; None if they are not known."""
+    def own_seconds(self) -> float:
+        """The seconds of all phases: its CPU time, or else the wall clock (`has_cpu_time`)."""
+        return float(self.seconds[CPU_SECONDS]) if self.has_cpu_time else self.wall_seconds
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The seconds of training, without tests, probes and logging; None if they are not known.
+
+        CPU time is measured over all phases, so a phase gets the share that it has of the wall clock.
+        """
         training = self.phases.get("train")
+        return training * self.own_seconds / self.wall_seconds if training else None
+
+    @property
+    def seconds_per_epoch(self) -> float | None:
+        """The seconds of training per epoch (`training_seconds`); None if they are not known."""
+        training = self.training_seconds
         return training / (self.iterations / self.iterations_per_epoch) if training and self.iterations else None
 
     @property
     def phases(self) -> dict[str, float]:
-        """The wall-clock seconds by phase; empty if they are not true."""
-        return times_of_phases(self.seconds, self.device)
+        """The wall-clock seconds by phase; empty if they are not known."""
+        return {} if self.untimed else times_of_phases(self.seconds, self.device)
 
     @property
-    def is_timed(self) -> bool:
-        """Whether the seconds of single phases are true."""
-        return is_timed(self.seconds, self.device)
+    def untimed(self) -> str:
+        """Why the seconds of single phases are not known; empty if they are."""
+        if len(self.machines) > 1:
+            return SEVERAL_MACHINES
+        return "" if is_timed(self.seconds, self.device) else UNTIMED
 
 
 class Tag(Base):

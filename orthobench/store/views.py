@@ -1,6 +1,6 @@
 """Views for people who read a database in SQL: a row per run, metric value and gradient norm, with names, not numbers.
 
-`create_views` is part of the schema: a change here needs a migration that calls it again.
+Every upgrade of the schema creates them again, so a change here needs a migration, though an empty one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from orthobench.store.tables import PLAIN, WIDTH
+from orthobench.store.blocks import PLAIN, WIDTH
 
 # The settings of a run are one object here, because whoever writes a query should not have to know which part of the
 # spec holds one. Settings that are null are left out, because SQLite's `json_patch` cannot keep them.
@@ -101,8 +101,13 @@ def definitions(dialect: str) -> dict[str, str]:
     return views | {"gradient_norms": GRADIENT_NORMS} if dialect == "sqlite" else views
 
 
-def create_views(connection: Connection) -> None:
-    """Create the views; a file from elsewhere may have others of these names, which are replaced."""
-    for name, query in definitions(connection.dialect.name).items():
+def drop_views(connection: Connection) -> None:
+    """Drop the views, because on PostgreSQL no column can be changed that one of them reads."""
+    for name in definitions(connection.dialect.name):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+
+
+def create_views(connection: Connection) -> None:
+    """Create the views, which must not exist."""
+    for name, query in definitions(connection.dialect.name).items():
         connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")

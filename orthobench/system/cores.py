@@ -58,3 +58,11 @@ def set_session_niceness(nice: int, process: int | str = "self") -> None:
     """
     with suppress(OSError):
         Path(f"/proc/{process}/autogroup").write_text(str(nice))
+
+
+def counts_cpu_time(device: str, threads: object) -> bool:
+    """Return whether CPU time says how long a program takes: with one thread, and without a GPU.
+
+    Other programs on the machine add to the wall clock alone, where the two differ by a factor of five.
+    """
+    return device == "cpu" and threads == 1

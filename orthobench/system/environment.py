@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import subprocess
@@ -28,11 +29,12 @@ def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) ->
         plugins: the source code of the run's plugins that are not built in, each with its `revision`; the commit does
             not determine them, so they count as changes.
     """
-    changes = _changes([str(plugin["revision"]) for plugin in plugins])
+    commit, changed = _code()
+    changes = _hash([*changed, *sorted(str(plugin["revision"]) for plugin in plugins)])
     facts = {
         "python": platform.python_version(),
         "packages": {name: number for name in PACKAGES if (number := _version(name))},
-        "commit": _here("rev-parse", "HEAD"),
+        "commit": commit,
         "dirty": changes is not None,
         "changes": changes,
         "platform": platform.platform(),
@@ -70,26 +72,49 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _here(*arguments: str) -> str | None:
-    """Run a git command in the checkout of this package; return None if the package is installed without one."""
+@cache  # because a process runs the code that it has imported, and to ask git for each run takes time
+def _code() -> tuple[str | None, tuple[str, ...]]:
+    """Return the commit of this package's checkout, and each changed file with the hash of its content.
+
+    Without a checkout these are None and ().
+    """
     folder = Path(__file__).resolve().parents[2]
-    return git(folder, *arguments) if (folder / ".git").exists() else None
+    if not (folder / ".git").exists():
+        return None, ()
+    # Names alone, because the user's configuration may change everything else of a difference; also their order.
+    names = git(folder, "diff", "HEAD", "--name-only", "--no-renames", "-z", "--", *CODE) or ""
+    files = [(name, folder / name) for name in sorted(filter(None, names.split("\0")))]
+    changed = [
+        f"{name} {hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None}\n" for name, file in files
+    ]
+    return git(folder, "rev-parse", "HEAD"), tuple(changed)
 
 
-def _changes(revisions: Sequence[str]) -> str | None:
-    """Return a hash of the code's difference from the commit and of the plugins' revisions; None without difference."""
-    # Binary too, because git otherwise says only that such files differ, which gives every change the same hash.
-    changed = (_here("diff", "HEAD", "--binary", "--", *CODE) or "") + "".join(sorted(revisions))
-    return hashlib.sha256(changed.encode()).hexdigest()[:16] if changed else None
+def _hash(changed: Sequence[str]) -> str | None:
+    """Return a hash of changed files and of the plugins' revisions; None without any."""
+    return hashlib.sha256("".join(changed).encode()).hexdigest()[:16] if changed else None
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """Run a git command in a folder; return None if git fails."""
+    """Run a git command in the repository of a folder; return None if git fails."""
+    # Git sets variables for its hooks that name the repository of the hook. Configuration may say whom to trust.
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith("GIT_CONFIG_")
+    }
     try:
-        # A diff may contain files in any encoding. There is a limit, because git may wait for a lock or a slow network
+        # File names may be in any encoding. There is a limit, because git may wait for a lock or a slow network
         # folder, and a run should start anyway.
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, errors="replace", check=True, timeout=20
+            ["git", *arguments],
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=20,
         )
     except (OSError, subprocess.SubprocessError):
         return None

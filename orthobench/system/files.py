@@ -8,11 +8,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-from filelock import FileLock
-
-from orthobench.errors import StorageError
+from orthobench.errors import StorageError, UsageError
 from orthobench.system.cache import private_folder, user_cache_folder
 
 MAKE_ROOM = "make room there"
@@ -30,6 +29,8 @@ FIXES = {
     errno.EPERM: MAKE_WRITABLE,
 }
 
+MOST_LINKS = 40
+"""Links that a path may follow, as in Linux."""
 FULL_BELOW = 64 * 1024
 """Free bytes below which a disk counts as full."""
 
@@ -61,29 +62,33 @@ def has_no_inodes(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(
-    file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False, private: bool = False
-) -> Iterator[Path]:
+def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file to write; at the end it replaces `file`, with its permissions.
 
-    If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
+    A link stays, and the file to which it leads is replaced. If the block or the replacement raises, `file` stays as it
+    was and the temporary file is removed. A device, a pipe or an open output such as /dev/stdout cannot be replaced, so
+    the content is written into it.
 
     Args:
         locked: only this process writes `file` now. The temporary name is then fixed, so that the next write overwrites
             what a killed process left.
         backup: the new path of the previous file.
         new: `file` must not exist; if several processes write it at once, only one succeeds.
-        private: only this user may read and write `file`, whatever the umask and the permissions that it had.
 
     Raises:
         OSError: the file cannot be written; FileExistsError if it must be new but exists.
     """
+    if is_stream(file):
+        with TemporaryDirectory() as folder:
+            yield Path(folder, file.name)
+            with Path(folder, file.name).open("rb") as content, file.open("ab") as stream:
+                shutil.copyfileobj(content, stream)
+        return
+    file = _behind_links(file)
     part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
     try:
-        if private:
-            part.touch(0o600)
         yield part
-        if file.exists() and not private:
+        if file.exists():
             part.chmod(file.stat().st_mode)
         with part.open("rb+") as stream:
             # Before the new name, because after a loss of power the name could
@@ -96,20 +101,48 @@ def replacing(
         part.unlink(missing_ok=True)
 
 
+def is_stream(file: Path) -> bool:
+    """Return whether a path is a device, a pipe, or an open file of a process, as /dev/stdout is."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        return True
+    # An open file of a process has a name as well, but the process would go on writing to what has been replaced.
+    links = [file, *_links(file)]
+    return len(links) > 1 and any(Path("/proc") in link.parent.resolve().parents for link in links)
+
+
+def _behind_links(file: Path) -> Path:
+    """Return the file to which links lead; it need not exist.
+
+    Raises:
+        OSError: the links form a circle.
+    """
+    return [file, *_links(file)][-1]
+
+
+def _links(file: Path) -> list[Path]:
+    """Return where a link leads, one after the other."""
+    found: list[Path] = []
+    while file.is_symlink():
+        if len(found) == MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
+        file = file.parent.resolve() / file.readlink()
+        found.append(file)
+    return found
+
+
 def write_bytes(
     file: Path,
     content: bytes | memoryview,
     *,
     locked: bool = False,
     backup: Path | None = None,
-    private: bool = False,
 ) -> None:
     """Write or replace a file in one step, with the arguments of `replacing`.
 
     Raises:
         OSError: the file cannot be written; it stays as it was.
     """
-    with replacing(file, locked=locked, backup=backup, private=private) as part:
+    with replacing(file, locked=locked, backup=backup) as part:
         part.write_bytes(content)
 
 
@@ -150,11 +183,15 @@ def _sync(folder: Path) -> None:
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to fill; at the end it replaces `folder`. Concurrent processes wait for each other.
 
-    If the block raises, `folder` stays as it was.
+    If the block raises, `folder` stays as it was. If it is a link, it stays one, to the new folder.
 
     Raises:
         StorageError: a file cannot be written or read: no permission, a full disk.
     """
+    # Here, because it loads asyncio, and nothing else of this module needs it.
+    from filelock import FileLock
+
+    folder = Path(os.path.realpath(folder))  # and not `resolve`, which raises errors of its own
     new, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
     try:
         make_folder(folder.parent)
@@ -187,3 +224,26 @@ def make_folder(folder: Path) -> None:
     if (cache := user_cache_folder()) in folder.absolute().parents:
         private_folder(cache)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_folder(file: Path) -> None:
+    """Check that a file can be written, before any training.
+
+    Raises:
+        UsageError: the folder does not exist or is not writable.
+    """
+    # The folder counts and not the file, because a new file takes the place of the old one.
+    if not os.access(file.parent, os.W_OK) or file.is_dir():
+        raise UsageError(f"{file} cannot be written: name a file in a folder that exists and is writable")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write or replace a file atomically.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        write_bytes(file, text.encode())
+    except OSError as error:
+        raise storage_error(file, error) from error

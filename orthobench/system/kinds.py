@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.system.files import is_stream
 
 START = 4096
 """Bytes at the start of a file that show its kind."""
@@ -102,8 +103,7 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
         kind: a name in `KINDS`.
 
     Raises:
-        UsageError: the path is a folder or not a regular file, or its name or content has another kind; it stays as
-            it is.
+        UsageError: the path is a folder, or its name or content has another kind; it stays as it is.
     """
     own = KINDS[kind]
     if file.is_dir():
@@ -113,8 +113,8 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
         if (named := others.get(file.suffix.lower(), kind)) != kind:
             raise UsageError(f"{file} is named as {named}, but would be {kind}: name it {file.with_suffix(own.suffix)}")
         return
-    if not file.is_file():
-        raise UsageError(f"refusing to overwrite {file}: it is not a regular file; name another file")
+    if is_stream(file):
+        return
     try:
         with file.open("rb") as stream:
             start = stream.read(START)

@@ -29,6 +29,15 @@ def from_home(text: str) -> str:
     return text[:start] + os.path.expanduser(text[start:])  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
+def variable(name: str) -> str:
+    """Return a variable of the environment, "" if it is not set.
+
+    Blanks and line ends around it are left out, because files of variables (.env) that were written on Windows leave
+    them to Docker, systemd and shells.
+    """
+    return os.environ.get(name, "").strip()
+
+
 @dataclass(frozen=True, repr=False)
 class Location:
     """A path or a URL. Messages, tables and logs may contain it, because its text hides the passwords of a URL.

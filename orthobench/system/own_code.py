@@ -23,22 +23,40 @@ def calls(error: BaseException) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def place_of(error: BaseException) -> str | None:
-    """Return the last line of the user's code that an error has passed, such as "cell.py:58"; None without any.
+def _own_call(error: BaseException) -> TracebackType | None:
+    """Return the last call in the user's code that an error has passed, or None.
 
-    The module of a notebook's class is no file, so the line itself is returned.
+    The module of a notebook's class is no file, and its lines are known all the same.
     """
     for call in reversed(list(calls(error))):
         code = call.tb_frame.f_code
         file = Path(code.co_filename)
         is_elsewhere = any(folder in file.parents for folder in _ELSEWHERE) or _INSTALLED & set(file.parts)
-        if is_elsewhere or code.co_filename.startswith("<"):
-            continue
-        if file.is_file():
-            return f"{_shown(file)}:{call.tb_lineno}"
-        if line := linecache.getline(code.co_filename, call.tb_lineno, call.tb_frame.f_globals).strip():
-            return f"`{line}` in {code.co_qualname}"
+        if not is_elsewhere and not code.co_filename.startswith("<") and (file.is_file() or _line(call)):
+            return call
     return None
+
+
+def _line(call: TracebackType) -> str:
+    return linecache.getline(call.tb_frame.f_code.co_filename, call.tb_lineno, call.tb_frame.f_globals).strip()
+
+
+def place_of(error: BaseException) -> str | None:
+    """Return the last line of the user's code that an error has passed, such as "cell.py:58"; None without any.
+
+    Without a file the line itself is returned.
+    """
+    if (call := _own_call(error)) is None:
+        return None
+    code = call.tb_frame.f_code
+    file = Path(code.co_filename)
+    return f"{_shown(file)}:{call.tb_lineno}" if file.is_file() else f"`{_line(call)}` in {code.co_qualname}"
+
+
+def quoted_line(error: BaseException) -> str | None:
+    """Return that line with its text, such as "cell.py:58: return torch.softmax(h, -1)"; None without any."""
+    call, place = _own_call(error), place_of(error)
+    return place if call is None or place is None or place.startswith("`") else f"{place}: {_line(call)}"
 
 
 def _shown(file: Path) -> str:

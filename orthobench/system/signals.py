@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
@@ -17,15 +17,21 @@ from orthobench.system.output import leave_terminal
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """The signal that a process receives when its terminal closes; None on Windows."""
-REQUESTS = (signal.SIGINT, signal.SIGTERM) if HANGUP is None else (signal.SIGINT, signal.SIGTERM, HANGUP)
+FIRM = (signal.SIGINT, signal.SIGTERM)
+"""The signals of somebody who waits for the end, so that a second one stops at once."""
+WARNINGS = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+"""Other signals that announce the end of a process: of its terminal, of its time on a cluster (batch systems send one
+of the next two before it), and of its CPU time, of which Linux warns each second. Windows has none of them."""
+REQUESTS = (*FIRM, *(signal.Signals[name] for name in WARNINGS if name in signal.Signals.__members__))
+"""The signals that ask a process to stop."""
 
 
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that ask this process to stop.
 
-    SIGHUP is not among them if it is ignored, because then the user started the process with nohup.
+    Those of `WARNINGS` are not among them if they are ignored, as SIGHUP is if the user started the process with nohup.
     """
-    return [number for number in REQUESTS if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+    return [number for number in REQUESTS if number in FIRM or signal.getsignal(number) != signal.SIG_IGN]
 
 
 @contextmanager
@@ -107,11 +113,11 @@ class StopRequest:
     """The request to stop. The first Ctrl-C stops runs after their current iteration, the second one immediately.
 
     The first one also stops immediately if no code checks the request yet, for example while data is loaded. A terminal
-    that closes may send SIGHUP more than once, so this signal never stops immediately.
+    that closes or a limit of CPU time may send its signal more than once, so these never stop immediately.
     """
 
     def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
-        self.is_requested = self.is_watched = False
+        self.is_requested = self.is_watched = self.is_out_of_time = False
         self.on_request = on_request
 
     def __call__(self) -> bool:
@@ -126,12 +132,19 @@ class StopRequest:
         """
         if number == HANGUP:
             leave_terminal()
-        if not self.is_watched or (self.is_requested and number != HANGUP):
+        if not self.is_watched or (self.is_requested and number in FIRM):
             raise KeyboardInterrupt
         self.is_requested = True
+        self.is_out_of_time |= number == getattr(signal, "SIGXCPU", None)
         self.on_request()
 
 
-def stop_on_signals(request: StopRequest) -> AbstractContextManager[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop."""
-    return handled(request.handle)
+@contextmanager
+def stop_on_signals(request: StopRequest) -> Iterator[None]:
+    """Turn the signals of `REQUESTS` into a request to stop; a process without CPU time ignores SIGXCPU afterwards."""
+    try:
+        with handled(request.handle):
+            yield
+    finally:
+        if request.is_out_of_time:  # because Linux repeats the signal each second while the process ends
+            signal.signal(signal.SIGXCPU, signal.SIG_IGN)

@@ -9,9 +9,9 @@ import torch
 from orthobench.model import ModelSettings
 from orthobench.plugins import Catalog
 from orthobench.sequences import valid_steps
-from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of, measured
+from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of, means_of, measured
 from orthobench.testing.require import no_global_draws, require, require_apart
-from orthobench.training.test_lengths import lengths_and_scores
+from orthobench.training.by_length import lengths_and_scores
 
 BATCH = 5
 
@@ -159,8 +159,11 @@ def metrics_add_up(task_class: Any) -> None:
         for start, end in ranges:
             part = Batch.of(task.test, torch.arange(start, end))
             totals.append(measured(task, _columns(task, outputs, start, part), part.targets))
-        sums = {name: [sum(float(part[name][i]) for part in totals) for i in (0, 1)] for name in totals[0]}
-        return task.summarise({name: total / weight for name, (total, weight) in sums.items()})
+        sums = {
+            name: (sum(part[name][0].double() for part in totals), sum(part[name][1] for part in totals))
+            for name in totals[0]
+        }
+        return task.summarise(means_of(sums))
 
     whole, joined = over([(0, BATCH)]), over([(0, 2), (2, BATCH)])
     undeclared = sorted(whole.keys() - set(names))
@@ -191,8 +194,7 @@ def padding_does_not_count(task_class: Any) -> None:
 
 def _numbers(task: Task, batch: Batch, outputs: torch.Tensor) -> dict[str, float]:
     """Return the loss and every metric of a batch."""
-    totals = measured(task, outputs, batch.targets)
-    metrics = task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
+    metrics = task.summarise(means_of(measured(task, outputs, batch.targets)))
     return {"the loss": float(loss_of(task, outputs, batch.targets)), **metrics}
 
 

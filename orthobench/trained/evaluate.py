@@ -13,8 +13,8 @@ from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
 from orthobench.training.build import build_trainer
+from orthobench.training.by_length import ScoresByLength
 from orthobench.training.loop import Evaluator
-from orthobench.training.test_lengths import ScoresByLength
 
 BATCH = "evaluation_batch_size"
 

@@ -19,14 +19,12 @@ def build_trainer(config: RunConfig, device: torch.device) -> Trainer:
     """Seed the random generators for a run, and return the run's trainer with its data; call it within `isolated`.
 
     Raises:
-        UsageError: the data is missing, the settings do not fit it, data and model exceed the memory, or a plugin reads
-            a file that the key does not cover.
+        UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.
     """
     seed_generators(derive_seed(config.spec.seed, "global"))
     try:
-        with config.reads():
-            task = config.task_class(config.task_settings, config.spec.seed, device)
-            return Trainer(config, task, device)
+        task = config.task_class(config.task_settings, config.spec.seed, device)
+        return Trainer(config, task, device)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise

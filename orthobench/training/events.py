@@ -6,14 +6,13 @@ are sinks. To add an exporter, write a subclass of `EventSink` and add it to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from orthobench.metric import run_columns
 from orthobench.spec.resolve import RunConfig, RunSpec
 from orthobench.store import MetricRow, Run, Status, TraceRow, WeightsRow
-from orthobench.system.location import Location
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,8 @@ class RunStart:
         metric: name of the task's main metric.
         metrics: the declarations of the task's metrics by name, as the database stores them.
         preset: the preset of the command that asked for the run; None in records older than this column.
-        baselines: the score of the best predictor without memory, by metric.
+        baselines: the score of the best predictor without memory, by metric: on the run's own sequences where the task
+            has one (`Task.constant`), also by "valid/" and a metric on those of validation.
         total_iterations: iterations of the whole run.
     """
 
@@ -49,11 +49,6 @@ class RunStart:
         """Return the record of a stored run."""
         names = (member.name for member in fields(cls) if member.name != "spec")
         return cls(RunSpec(**run.spec), **{name: getattr(run, name) for name in names})
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the record that `asdict` turned into this message."""
-        return cls(**{**message, "spec": RunSpec(**message["spec"])})
 
     @property
     def key(self) -> str:
@@ -99,13 +94,6 @@ class Evaluation:
     solved: bool = False
     judge: str = "test"
 
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the evaluation that `asdict` turned into this message."""
-        rows = [MetricRow(**row) for row in message["rows"]]
-        vectors = [TraceRow(**row) for row in message["vectors"]]
-        return cls(**{**message, "rows": rows, "vectors": vectors, "progress": RunProgress(**message["progress"])})
-
     @property
     def loss(self) -> float | None:
         """The mean training loss since the previous evaluation; None before the first iteration."""
@@ -135,14 +123,6 @@ class RunEnd:
     progress: RunProgress
     weights: Sequence[WeightsRow] = ()
 
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the end that `asdict` turned into this message."""
-        rows = [MetricRow(**row) for row in message["rows"]]
-        status, progress = Status(message["status"]), RunProgress(**message["progress"])
-        weights = [WeightsRow(**{**row, "path": Location(**row["path"])}) for row in message["weights"]]
-        return cls(**{**message, "status": status, "rows": rows, "progress": progress, "weights": weights})
-
 
 class EventSink:
     """A receiver of a run's events. Subclasses override the methods that they need.
@@ -169,79 +149,29 @@ class EventSink:
         """Receive the end of the run in this process."""
 
 
-class Tee(EventSink):
+class Relay(EventSink):
+    """A sink that passes on every event in one way. Subclasses define `relay`."""
+
+    def relay(self, event: str, *content: Any) -> None:
+        """Pass on an event: the name of its method, and the arguments."""
+        raise NotImplementedError
+
+
+def _relaying(event: str) -> Callable[..., None]:
+    return lambda sink, *content: sink.relay(event, *content)
+
+
+for _event in vars(EventSink):
+    if _event.startswith("on_"):
+        setattr(Relay, _event, _relaying(_event))
+
+
+class Tee(Relay):
     """A sink that passes each event on to several sinks, in order."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self.sinks = sinks
 
-    def on_start(self, start: RunStart) -> None:
+    def relay(self, event: str, *content: Any) -> None:
         for sink in self.sinks:
-            sink.on_start(start)
-
-    def on_resume(self, iteration: int) -> None:
-        for sink in self.sinks:
-            sink.on_resume(iteration)
-
-    def on_iteration(self, iteration: int) -> None:
-        for sink in self.sinks:
-            sink.on_iteration(iteration)
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        for sink in self.sinks:
-            sink.on_evaluation(evaluation)
-
-    def on_final_metrics(self, done: int, total: int) -> None:
-        for sink in self.sinks:
-            sink.on_final_metrics(done, total)
-
-    def on_end(self, end: RunEnd) -> None:
-        for sink in self.sinks:
-            sink.on_end(end)
-
-
-class Relay(EventSink):
-    """A sink that turns each event into a message: a dictionary of JSON values with the event's `kind`.
-
-    Subclasses define `send`; `replay` turns a message back into an event.
-    """
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-        raise NotImplementedError
-
-    def on_start(self, start: RunStart) -> None:
-        self.send({"kind": "start", **asdict(start)})
-
-    def on_resume(self, iteration: int) -> None:
-        self.send({"kind": "resume", "iteration": iteration})
-
-    def on_iteration(self, iteration: int) -> None:
-        self.send({"kind": "iteration", "iteration": iteration})
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        self.send({"kind": "evaluation", **asdict(evaluation)})
-
-    def on_final_metrics(self, done: int, total: int) -> None:
-        self.send({"kind": "final_metrics", "done": done, "total": total})
-
-    def on_end(self, end: RunEnd) -> None:
-        self.send({"kind": "end", **asdict(end)})
-
-
-def replay(message: Mapping[str, Any], sink: EventSink) -> None:
-    """Send the event of a `Relay`'s message to a sink."""
-    content = {name: value for name, value in message.items() if name != "kind"}
-    match message["kind"]:
-        case "start":
-            sink.on_start(RunStart.from_message(content))
-        case "resume":
-            sink.on_resume(**content)
-        case "iteration":
-            sink.on_iteration(**content)
-        case "evaluation":
-            sink.on_evaluation(Evaluation.from_message(content))
-        case "final_metrics":
-            sink.on_final_metrics(**content)
-        case "end":
-            sink.on_end(RunEnd.from_message(content))
+            getattr(sink, event)(*content)

@@ -90,7 +90,7 @@ def train(
         loop.start()
         kind, memory_error = "", None
         try:
-            with use_backend(resumed_backend(options.backend, checkpoint, device, key)), config.reads():
+            with use_backend(resumed_backend(options.backend, checkpoint, device, key)):
                 loop.run(resumed=checkpoint is not None)
         except Interrupted:
             loop.end(Status.INTERRUPTED)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from orthobench.errors import StorageError, UsageError, lacks_memory
+from orthobench.metric import VALIDATION
 from orthobench.model import State
 from orthobench.options.arguments import OnDivergence
 from orthobench.probe import Probe, ProbeContext
@@ -33,15 +34,17 @@ from orthobench.recurrence import workspace
 from orthobench.store import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.system import environment
 from orthobench.system.own_code import described
-from orthobench.task import Batch, Split, as_stream, measured
+from orthobench.task import Batch, Split, Task, as_stream, means_of, measured
+from orthobench.training.by_length import ScoresByLength, length_vectors
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
 from orthobench.training.recording import WeightsKeeper
 from orthobench.training.state import backend_names
-from orthobench.training.test_lengths import ScoresByLength, length_vectors
 from orthobench.training.trainer import Trainer
 
 _logger = logging.getLogger("orthobench")
+MOST_NUMBERS = 10_000
+"""The most numbers of a vector that an evaluation logs, because it is written each time."""
 
 
 class Evaluator:
@@ -51,6 +54,8 @@ class Evaluator:
         after_part: called after every batch and every probe; an exception from it ends the evaluation.
 
     Attributes:
+        expected: the baselines of the task with these settings.
+        baselines: those of this run's own sequences, where the task has them.
         tests: whether the test data are used at all.
         judge: the split, "test" or "valid", that decides when a run is solved or has diverged, and which weights are
             best.
@@ -63,13 +68,15 @@ class Evaluator:
         self.after_part = after_part
         self.trainer, self.task, self.training = trainer, trainer.task, trainer.training
         config = trainer.config
-        self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()}
         self.tests = self.training.judged_by != "validation_only"
+        # A trial of a search has no probes, because nobody looks at it and there are ten times as many as results.
+        self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()} if self.tests else {}
         self.judge = "test" if self.training.judged_by == "test" else "valid"
         main = config.task_class.main_metric()
         self.metric, self.better = main.name, min if main.goal == "min" else max
         self.loss_metric = config.task_class.divergence_metric()
-        self.baselines = self.task.checked_baselines(config.task_settings)
+        self.expected = self.task.checked_baselines(config.task_settings)
+        self.baselines = self.expected | self._constants()
 
     def evaluate(self, *, probe: bool) -> Evaluation:
         """Measure the current model, with the probes if `probe`, and update best value, plateaus and `solved`.
@@ -86,7 +93,8 @@ class Evaluator:
             scores = None
             if self.task.length_metric and self.tests:
                 scores = ScoresByLength(self.task)
-            test = self.measure(self.task.test, scores=scores) if self.tests else {}
+            totals = self.totals(self.task.test, scores=scores) if self.tests else {}
+            test = self.task.summarise(means_of(totals)) if self.tests else {}
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
             judged = test if self.judge == "test" else validation
             if self.metric not in judged:
@@ -97,6 +105,11 @@ class Evaluator:
         if scores is not None:
             by_name = length_vectors(self.task, trainer.config.task_settings, scores.means())
             vectors += [TraceRow(name, epoch, state.iteration, vector) for name, vector in by_name.items()]
+        vectors += [
+            TraceRow(name, epoch, state.iteration, total.flatten().tolist())
+            for name, (total, _) in totals.items()
+            if 1 < total.numel() <= MOST_NUMBERS
+        ]
         loss = trainer.take_loss()
         if loss is not None:
             rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
@@ -112,15 +125,41 @@ class Evaluator:
         state.solved = solved
         return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress(), solved, self.judge)
 
-    @torch.no_grad()
+    def _constants(self) -> dict[str, float]:
+        """Return the scores of the best constant on this run's own sequences, by metric; "valid/" for validation."""
+        task = self.task
+        # An error of a plugin's `measure` is raised by the first evaluation again, and the run then has a record.
+        with suppress(Exception):
+            return self._measured_constants(task)
+        return {}
+
+    def _measured_constants(self, task: Task) -> dict[str, float]:
+        scores = task.constant(task.test) if self.tests else {}
+        if self.tests and scores:
+            scores |= {
+                f"{task.longer_metric}_{n}t": task.constant(split)[task.longer_metric]
+                for n, split in task.longer_tests.items()
+            }
+        validation = {} if task.validation is None else task.constant(task.validation)
+        constants = scores | {VALIDATION + name: value for name, value in validation.items()}
+        # Without infinite ones, such as the cross-entropy if a right answer is none that the constant knows: no zero.
+        return {name: value for name, value in constants.items() if math.isfinite(value)}
+
     def measure(
         self, split: Split, max_batches: int | None = None, scores: ScoresByLength | None = None
     ) -> dict[str, float]:
-        """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given.
+        """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given."""
+        return self.task.summarise(means_of(self.totals(split, max_batches, scores)))
+
+    @torch.no_grad()
+    def totals(
+        self, split: Split, max_batches: int | None = None, scores: ScoresByLength | None = None
+    ) -> dict[str, tuple[Tensor, float]]:
+        """Return the sums of the totals and weights of `measure`, as `measure` of this class does.
 
         Evaluation and training use different batch sizes, so neither keeps the large tensors of the other.
         """
-        model = self.trainer.model
+        model = self.trainer.judged
         model.eval()
         workspace.release()
         totals: dict[str, tuple[Tensor, float]] = {}
@@ -138,7 +177,7 @@ class Evaluator:
             self.after_part()
         model.train()
         workspace.release()
-        return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
+        return totals
 
     def measure_final(self, report: Callable[[int, int], None]) -> tuple[dict[str, float], str]:
         """Return the task's final metrics and "", or no metrics and the reason if they fail.
@@ -155,9 +194,9 @@ class Evaluator:
                 stops.append(error)
                 raise
 
-        self.trainer.model.eval()
+        model = self.trainer.judged.eval()
         try:
-            return self.task.final_metrics(self.trainer.model, watched), ""
+            return self.task.final_metrics(model, watched), ""
         except Exception as error:
             if error in stops or lacks_memory(error):  # because the resumed run may fit on another machine
                 raise
@@ -179,7 +218,7 @@ class Evaluator:
         name, limit = self.loss_metric, self.training.diverged_above
         if name is None or limit is None:
             return ""
-        baseline = self.baselines[name]
+        baseline = self.expected[name]  # of all sequences, so that equal runs diverge alike whatever their seed
         if metrics[name] <= limit * baseline:
             return ""
         return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
@@ -222,20 +261,20 @@ class Evaluator:
         trainer, iteration = self.trainer, self.trainer.state.iteration
         self.task.epoch = 0  # so that a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
-        context = ProbeContext(trainer.model, self.task, Batch.of(self.task.train, examples))
+        context = ProbeContext(trainer.judged, self.task, Batch.of(self.task.train, examples))
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
         for name, probe in self.probes.items():
             scheduled = probe.every_epochs and epoch % probe.every_epochs == 0
             if not (scheduled or last or iteration in (0, trainer.total_iterations)):
                 continue
-            trainer.model.eval()
+            trainer.judged.eval()
             with trainer.timer(f"probe {name}"):
                 result = probe(context)
             self.after_part()
             rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in result.values.items()]
             vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in result.vectors.items()]
-        trainer.model.train()
+        trainer.judged.train()
         return rows, vectors
 
     def _update_plateau(self, value: float) -> None:

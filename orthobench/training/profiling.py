@@ -12,6 +12,7 @@ from orthobench.options.arguments import BackendName, GraphMode
 from orthobench.recurrence.backends import use_backend
 from orthobench.spec.resolve import RunConfig
 from orthobench.system import environment
+from orthobench.system.cores import counts_cpu_time
 from orthobench.task import Split, as_stream
 from orthobench.training.build import build_trainer
 from orthobench.training.graph import WARM_UP
@@ -46,16 +47,14 @@ def profile_run(
     device: torch.device,
     backend: BackendName = "auto",
     cuda_graph: GraphMode = "auto",
-    steps: int = 20,
-    max_seconds: float = 10.0,
+    steps: int = 3,
 ) -> RunProfile:
-    """Train a few steps and evaluate a few batches, without storing anything.
+    """Train a few steps and evaluate a batch, without storing anything.
 
     The first step, which may compile kernels, and the steps before a CUDA graph count only if there are no others.
 
     Args:
         steps: number of steps to time.
-        max_seconds: seconds after which no further step starts.
 
     Raises:
         UsageError: the run cannot start.
@@ -64,11 +63,8 @@ def profile_run(
         trainer = build_trainer(config, device)
         trainer.use_graph(cuda_graph)
         untimed = 1 if trainer.graph is None else WARM_UP + 1
-        start = time.perf_counter()
-        spent: list[float] = []
-        limit = min(steps + untimed, trainer.total_iterations)
-        while not spent or (len(spent) < limit and time.perf_counter() - start < max_seconds):
-            spent.append(_seconds(trainer.advance, device))
+        count = min(steps + untimed, trainer.total_iterations)
+        spent = [_seconds(trainer.advance, device) for _ in range(count)]
         timed = spent[untimed:] or spent[-1:]
         evaluator = Evaluator(trainer)
         splits = (trainer.task.test if evaluator.tests else None, trainer.task.validation)
@@ -85,25 +81,21 @@ def profile_run(
 
 
 def _evaluation_seconds(evaluator: Evaluator, split: Split) -> float:
-    """Return the seconds of an evaluation of a whole split, estimated from one to three batches."""
+    """Return the seconds of an evaluation of a whole split, estimated from one batch."""
     trainer = evaluator.trainer
     size, stream = trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
     batches = -(-len(split) // size) if stream is None else stream.pieces(size)
-    first = _seconds(lambda: evaluator.measure(split, 1), trainer.device)
-    if first > 1:
-        return batches * first
-    sample = min(batches, 3)
-    return batches * _seconds(lambda: evaluator.measure(split, sample), trainer.device) / sample
+    return batches * _seconds(lambda: evaluator.measure(split, 1), trainer.device)
 
 
 def _seconds(function: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of a call, including its queued CUDA work.
 
-    On a CPU, the smaller of CPU time and wall time counts, as for stored runs, because other programs only add time.
+    As for stored runs, CPU time counts where it says how long the call takes (`counts_cpu_time`).
     """
-    start, worked = time.perf_counter(), time.process_time()
+    clock = time.process_time if counts_cpu_time(device.type, torch.get_num_threads()) else time.perf_counter
+    start = clock()
     function()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        return time.perf_counter() - start
-    return min(time.perf_counter() - start, time.process_time() - worked)
+    return clock() - start

@@ -78,7 +78,7 @@ class WeightsKeeper:
                 why = "its tests are not finite" if best is None else "an earlier part of the run did not keep them"
                 _logger.warning("run %s: the last weights are kept, not the best: %s", trainer.config.spec.key, why)
         if keeps_last:
-            rows.append(self._put(trainer, "last", trainer.model.state_dict(), iteration))
+            rows.append(self._put(trainer, "last", trainer.judged.state_dict(), iteration))
         if finished and self._keeps_last:
             state = self._state or self._earlier_state(trainer)
             rows += [] if state is None else [state]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from orthobench.errors import UsageError
+from orthobench.model import Model
 from orthobench.model.build import build_model, check_size
 from orthobench.options.arguments import GraphMode
 from orthobench.recurrence.backends import last_used
@@ -94,6 +95,14 @@ class Trainer:
             raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
 
     @property
+    def judged(self) -> Model:
+        """The model whose weights are tested and kept: the one that trains.
+
+        A setting that judges other weights, such as their average over the iterations, has only to return these.
+        """
+        return self.model
+
+    @property
     def is_over(self) -> bool:
         """Whether no iteration is left, because all are done or the task is solved."""
         return self.state.solved or self.state.iteration >= self.total_iterations
@@ -168,7 +177,7 @@ class Trainer:
         """
         self.state.best, self.state.best_test = (value, self.state.iteration), test
         if self.keeps_best:
-            weights = self.model.state_dict()
+            weights = self.judged.state_dict()
             # Clones, because training goes on in the same memory.
             self.state.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
         else:

@@ -80,7 +80,8 @@ def test_interval_of_the_best_of_k_matches_a_bootstrap():
     ("values", "how", "target", "expected"),
     [
         ([0.97, 0.972, 0.971], {"over": "best", "seeds": 3}, 0.971, "agrees"),
-        ([0.5, 0.6, 0.55], {"over": "best", "seeds": 3}, 0.971, "differs"),
+        ([0.9, 0.902, 0.901], {"over": "best", "seeds": 3}, 0.971, "differs"),
+        ([0.5, 0.6, 0.55], {"over": "best", "seeds": 3}, 0.971, "too wide to say"),
         ([0.5, 0.97, 0.55], {"over": "best", "seeds": 3}, 0.971, "too wide to say"),
         ([0.96, 0.97, 0.965], {"over": "best", "seeds": 3}, 0.971, "undecided"),
         ([0.97, 0.972], {"over": "best", "seeds": 3}, 0.971, "undecided"),
@@ -91,7 +92,8 @@ def test_interval_of_the_best_of_k_matches_a_bootstrap():
         ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 1}, 0.979, "too wide to say"),
         ([0.9694, 0.9703, 0.9494], {"over": "mean", "seeds": 1}, 0.973, "too wide to say"),
         ([0.1, 0.5, 0.97], {}, 0.971, "too wide to say"),
-        ([0.5, 0.55, 0.6], {}, 0.971, "differs"),
+        ([0.5, 0.55, 0.6], {}, 0.971, "too wide to say"),
+        ([0.5, 0.501, 0.502], {}, 0.971, "differs"),
         ([0.5, -math.inf, 0.97], {}, 0.971, "undecided"),
         ([0.1, 0.97], {}, 0.971, "undecided"),
         ([0.97, 0.971, 0.972], {"over": "mean", "seeds": 1}, 0.971, "within the spread"),
@@ -103,10 +105,47 @@ def test_verdict_for_each_aggregation(values, how, target, expected):
     assert agreement == expected
 
 
+@pytest.mark.parametrize("target", [0.0, 0.5, 0.55, 0.6, 0.971, 50.0])
+@pytest.mark.parametrize(
+    ("values", "how"),
+    [
+        ([0.5, 0.55, 0.6], {}),
+        ([0.5, 0.55, 0.6], {"over": "mean", "seeds": 5}),
+        ([0.5, 0.55, 0.6], {"over": "mean", "seeds": 1}),
+        ([0.5, 0.55, 0.6], {"over": "best", "seeds": 3}),
+        ([0.5, 0.55, 0.6, 0.52, -math.inf], {"over": "median"}),
+    ],
+)
+def test_wide_spread_has_no_verdict_whatever_was_published(values, how, target):
+    _, agreement = aggregate_and_judge(values, Aggregation(**how), ACCURACY, PublishedTarget(target, 0.005))
+    assert agreement == "too wide to say"
+
+
+def test_published_deviation_leaves_the_verdict_to_the_test():
+    """Our mean is known within four tolerances, so their ± 0.03 makes numbers undecided, and refutes far ones."""
+    for printed, expected in ((0.97, "undecided"), (0.8, "differs")):
+        target = PublishedTarget(printed, 0.005, error=0.03)
+        how = Aggregation(over="mean", seeds=5)
+        assert aggregate_and_judge([0.969, 0.972, 0.975], how, ACCURACY, target)[1] == expected
+
+
+@pytest.mark.parametrize("n", [3, 5, 20])
+@pytest.mark.parametrize("target", [0.0, 1.0, 90.0])
+def test_spread_of_runs_decides_next_to_a_single_one(n, target):
+    """With tolerance 1, 90 % of runs of deviation 4 / 3.289707 are within 4; the number of seeds does not matter."""
+    for factor, is_wide in ((0.999, False), (1.001, True)):
+        values = np.linspace(-1, 1, n)
+        values *= factor * 4 / (2 * 1.6448536 * values.std(ddof=1))
+        how = Aggregation(over="mean", seeds=1)
+        _, agreement = aggregate_and_judge(values.tolist(), how, LOSS, PublishedTarget(target, 1.0))
+        assert (agreement == "too wide to say") == is_wide
+        assert is_wide or agreement == ("outside the spread" if target == 90 else "within the spread")
+
+
 @pytest.mark.parametrize(
     ("seeds", "words"),
     [
-        (1, "90 % interval {} is wider than 4 tolerances: more seeds would narrow it"),
+        (1, "90 % of our runs spread over more than 4 tolerances, too far to judge a single one"),
         (5, "90 % interval {} lies outside 0.979 ± 0.005"),
     ],
 )

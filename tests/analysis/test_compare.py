@@ -17,9 +17,13 @@ from support.records import run_record
 from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.inference import compare_paired, compare_unpaired, holm
+from orthobench.api.commands import command_of
 from orthobench.cli.outcomes import of_contrast
+from orthobench.plugins import Catalog
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, open_store
 from orthobench.store.sqlite import protect
+from orthobench.system.location import Location
 
 
 def test_paired_p_value_matches_all_sign_changes():
@@ -300,6 +304,21 @@ def test_models_apart_in_every_seed_are_so_called_with_the_seeds_that_decide(cle
     ]
 
 
+def test_models_that_both_solve_the_task_are_not_tested(swept, tmp_path):
+    """Each seed of the LSTM has a thousandth of the baseline's error, and each of the plain RNN a millionth."""
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs():
+            value = (1e-3 if run.model == "lstm" else 1e-6) * run.baselines["mse"] * (1 + run.seed / 100)
+            store.rewind(run.id, -1, "t")
+            store.log(run.id, [MetricRow("test", "mse", 1, 20, value)], [], {"final_value": value})
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert (contrast["standing"], contrast["verdict"], contrast["deciding_seeds"]) == (
+        "both solve it",
+        "both solve it",
+        None,
+    )
+
+
 def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
     """Three seeds of each are there, and are not trained again."""
     text = clear("compare", "model=rnn", "model=lstm").out
@@ -316,6 +335,27 @@ def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
             *((seed, "finished") for seed in range(3)),
             (3, "missing"),
         ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "preset", "expected"),
+    [
+        ({}, "quick", "orthobench sweep adding --models scornn --preset quick --seeds 4"),
+        ({}, "paper", "orthobench sweep adding --models scornn --seeds 4"),
+        (
+            {"hidden_size": "7"},
+            "quick",
+            "orthobench sweep adding --models scornn --preset quick -s hidden_size=7 --seeds 4",
+        ),
+    ],
+)
+def test_command_for_more_seeds_is_short(tmp_path, settings, preset, expected):
+    config = resolve(Catalog(), "adding", "scornn", settings, preset)
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        run = store.start(run_record(config.spec, preset=None), {})
+        assert command_of(Location("r.db"), run, 4) == expected
+        stale = store.start(run_record(config.spec, key="0" * 16), {})  # no settings of today have its key
+        assert command_of(Location("r.db"), stale, 4).count(" -s ") > 10
 
 
 def test_interval_of_the_difference_is_printed(clear):

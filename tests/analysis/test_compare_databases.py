@@ -1,4 +1,4 @@
-"""`orthobench compare a.db b.db`: what both have, what changed, and what only one has."""
+"""`orthobench compare-databases a.db b.db`: what both have, what changed, and what only one has."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import ttest_ind, wilcoxon
 from support.records import run_record
 
+import orthobench as ob
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, open_store
@@ -54,11 +55,22 @@ def databases(both, tmp_path):
     return "before.db", "after.db"
 
 
+def test_python_compares_the_same_runs(databases, orthobench):
+    compared = ob.compare_databases(*databases, model=["lstm", "scornn"])
+    (match,) = compared.matches
+    shown = json.loads(orthobench("compare-databases", *databases, "--model", "lstm,scornn", "--json").out)
+    assert (match.label, match.seeds) == (shown["both"][0]["runs_of"], shown["both"][0]["seeds"])
+    assert match.contrast.p == shown["both"][0]["result"]["p_holm"]
+    assert [[lone.label for lone in side] for side in compared.alone] == [
+        [lone["runs_of"] for lone in shown[side]] for side in ("only_first", "only_second")
+    ]
+
+
 def test_trials_of_a_search_are_not_compared(databases, orthobench):
     """They have no tests."""
     for file in databases:
         add(file, "gru", [None], judged_by="validation_only", validation_size=10)
-    done = orthobench("compare", *databases, "--json")
+    done = orthobench("compare-databases", *databases, "--json")
     assert done.code == 0, done.err
     assert [len(match["runs"][0]) for match in json.loads(done.out)["both"]] == [7, 2]  # those of LSTM and RNN alone
 
@@ -66,13 +78,13 @@ def test_trials_of_a_search_are_not_compared(databases, orthobench):
 def test_databases_may_lie_in_the_home_folder(databases, orthobench, tmp_path, monkeypatch):
     """Shells expand no ~ within quotes."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    expected = orthobench("compare", *databases, "--csv")
-    there = orthobench("compare", *(f"~/{name}" for name in databases), "--csv")
+    expected = orthobench("compare-databases", *databases, "--csv")
+    there = orthobench("compare-databases", *(f"~/{name}" for name in databases), "--csv")
     assert (there.code, there.out.replace(f"{tmp_path}/", "")) == (0, expected.out)
 
 
 def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench):
-    done = orthobench("compare", *databases, "--json")
+    done = orthobench("compare-databases", *databases, "--json")
     assert done.code == 0, done.err
     record = json.loads(done.out)
     (lstm, rnn) = record["both"]
@@ -87,7 +99,7 @@ def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench
 
 
 def test_runs_of_one_database_alone_are_listed_with_settings(databases, orthobench):
-    record = json.loads(orthobench("compare", *databases, "--json").out)
+    record = json.loads(orthobench("compare-databases", *databases, "--json").out)
     (scornn,) = record["only_first"]
     assert scornn["runs_of"].startswith("adding scornn")
     assert scornn["settings"]["hidden_size"] == [[170], [190]]
@@ -99,7 +111,7 @@ def test_runs_of_one_database_alone_are_listed_with_settings(databases, orthoben
 def test_identical_runs_are_counted(tmp_path, orthobench):
     for name in ("a.db", "b.db"):
         add(tmp_path / name, "lstm", [0.1, 0.2, 0.3 if name == "a.db" else 0.4])
-    (match,) = json.loads(orthobench("compare", "a.db", "b.db", "--json").out)["both"]
+    (match,) = json.loads(orthobench("compare-databases", "a.db", "b.db", "--json").out)["both"]
     assert (match["seeds"], match["identical"]) == ([0, 1, 2], 2)
     welch = ttest_ind([0.1, 0.2, 0.3], [0.1, 0.2, 0.4], equal_var=False).confidence_interval(0.95)
     half = match["result"]["half_width"]
@@ -107,7 +119,7 @@ def test_identical_runs_are_counted(tmp_path, orthobench):
 
 
 def test_csv_and_text_agree(databases, orthobench):
-    rows = list(csv.DictReader(io.StringIO(orthobench("compare", *databases, "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(orthobench("compare-databases", *databases, "--csv").out)))
     assert [(row["where"], row["runs"].split()[1]) for row in rows] == [
         ("both", "lstm"),
         ("both", "rnn"),
@@ -119,7 +131,7 @@ def test_csv_and_text_agree(databases, orthobench):
     counts = [(row["common_seeds"], row["first_n"], row["second_n"]) for row in rows]
     assert counts == [("7", "7", "7"), ("2", "2", "2"), ("", "1", ""), ("", "", "1"), ("", "", "1")]
     assert "commit abc -> def" in rows[0]["changed"]
-    text = orthobench("compare", *databases).out
+    text = orthobench("compare-databases", *databases).out
     assert "7 common seeds" in text
     assert "only in before.db:" in text
     assert "only in after.db:" in text
@@ -132,19 +144,19 @@ def test_csv_has_no_difference_that_leaves_out_diverged_runs(tmp_path, orthobenc
     with open_store(str(tmp_path / "b.db")) as store:
         worst = store.runs()[-1]
         store.update(worst.id, {"status": Status.DIVERGED, "final_value": None, "best_value": None})
-    done = orthobench("compare", "a.db", "b.db", "--csv")
+    done = orthobench("compare-databases", "a.db", "b.db", "--csv")
     assert done.code == 0, done.err
     row, *lone = csv.DictReader(io.StringIO(done.out))
     assert [(each["first_n"], each["second_n"]) for each in lone] == [("3", ""), ("", "3")]
     assert (row["difference"], row["half_width"]) == ("", "")
     assert (row["common_seeds"], row["first_n"], row["second_n"]) == ("0", "3", "3")
-    (match,) = json.loads(orthobench("compare", "a.db", "b.db", "--json").out)["both"]
+    (match,) = json.loads(orthobench("compare-databases", "a.db", "b.db", "--json").out)["both"]
     assert match["result"]["difference"] is None
 
 
 def test_filters_restrict_both_databases(databases, orthobench):
     record = json.loads(
-        orthobench("compare", *databases, "--model", "scornn", "--where", "hidden_size=170", "--json").out
+        orthobench("compare-databases", *databases, "--model", "scornn", "--where", "hidden_size=170", "--json").out
     )
     assert (record["both"], len(record["only_first"]), record["only_second"]) == ([], 1, [])
 
@@ -152,16 +164,14 @@ def test_filters_restrict_both_databases(databases, orthobench):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["before.db", "model=rnn"], "before.db is a database, and another word is not"),
-        (["before.db", "after.db", "before.db"], "3 databases: name two"),
+        (["before.db"], "Missing argument 'SECOND'"),
         (["before.db", "./before.db"], "are the same database: name two"),
         (["before.db", "missing.db"], "missing.db"),
         (["before.db", "after.db", "--json", "--csv"], "--json and --csv are different outputs"),
         (["before.db", "after.db", "--where", "seed=77"], "neither before.db nor after.db has runs"),
-        (["model=rnn", "model=lstm", "--csv", "--db", "before.db"], "--csv is for two databases"),
     ],
 )
 def test_invalid_command_is_one_line(databases, orthobench, words, message):
-    done = orthobench("compare", *words)
+    done = orthobench("compare-databases", *words)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err

@@ -14,7 +14,10 @@ from orthobench.store import Status
 
 
 def runs(*statuses: Status):
-    return [SimpleNamespace(id=10 + number, status=status, solved_at=None) for number, status in enumerate(statuses)]
+    return [
+        SimpleNamespace(id=10 + number, status=status, solved_at=None, segment_rows=[])
+        for number, status in enumerate(statuses)
+    ]
 
 
 def rows(*curves: dict[int, float]) -> Logged:
@@ -40,6 +43,23 @@ def test_seed_that_drops_out_is_marked_where_it_ends():
     (loss,) = curve.losses
     assert (loss.iteration, loss.value, loss.words) == (5, 0.7, "2 of 3 seeds left: 1 diverged")
     assert loss.outcome == Status.DIVERGED
+
+
+def test_curve_of_two_back_ends_says_where_they_change():
+    """On the median of both seeds, half way from 2 to 4; a resumption on the same back end is no change."""
+
+    def segments(**backends: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(iteration=int(at[1:]), backend=backend) for at, backend in backends.items()]
+
+    both = runs("finished", "finished")
+    both[0].segment_rows = segments(_0="cuda", _3="cuda", _15="cpu", _18="cpu", _19=None)
+    curve = curve_over_seeds(rows({0: 0.0, 10: 1.0, 20: 2.0}, {0: 0.0, 10: 3.0, 20: 6.0}), both)
+    (switch,) = curve.switches
+    assert (switch.iteration, switch.value) == (15, 3.0)
+    assert switch.words == "1 of 2 seeds on cuda, then on cpu from iteration 15 on"
+    assert curve.losses == ()
+    (alone,) = curve_over_seeds(rows({0: 0.0, 10: 1.0, 20: 2.0}), both[:1]).switches
+    assert (alone.value, alone.words) == (1.5, "on cuda, then on cpu from iteration 15 on")
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", "interrupted"])

@@ -12,7 +12,7 @@ from support.length_variants import with_horizons
 from orthobench.analysis.horizons import (
     CONFIDENCE,
     Horizon,
-    Outcome,
+    HorizonOutcome,
     Reading,
     agreement,
     fits,
@@ -95,16 +95,16 @@ def test_agreement_is_of_lengths_within_the_tests():
 def test_runs_end_as_their_horizons_losses_and_status_say():
     learning, flat = [3.0, 1.0, 1.0, 0.89], [3.0, 1.0, 1.0, 0.91]
     assert outcomes(with_horizons("gru", (0.0, math.inf), (0.0, 60.0), diverged=1)) == [
-        Outcome.DIVERGED,
-        Outcome.KEEPS,
-        Outcome.LOSES,
+        HorizonOutcome.DIVERGED,
+        HorizonOutcome.KEEPS,
+        HorizonOutcome.LOSES,
     ]
-    assert outcomes(with_horizons("gru", (0.0, 10.0), losses=learning)) == [Outcome.LEARNING]
-    assert outcomes(with_horizons("gru", (0.0, 10.0), losses=flat)) == [Outcome.FLAT]
+    assert outcomes(with_horizons("gru", (0.0, 10.0), losses=learning)) == [HorizonOutcome.LEARNING]
+    assert outcomes(with_horizons("gru", (0.0, 10.0), losses=flat)) == [HorizonOutcome.FLAT]
 
 
 def test_diverged_seeds_are_the_worst_of_the_median():
     two_lost = with_horizons("gru", (0.0, math.inf), diverged=2)
-    assert (median_outcome(two_lost), fits(two_lost), median_horizon(two_lost)) == (Outcome.DIVERGED, False, 0)
+    assert (median_outcome(two_lost), fits(two_lost), median_horizon(two_lost)) == (HorizonOutcome.DIVERGED, False, 0)
     one_lost = with_horizons("gru", (0.0, math.inf), (0.0, 60.0), diverged=1)
-    assert (median_outcome(one_lost), fits(one_lost), median_horizon(one_lost)) == (Outcome.LOSES, True, 60)
+    assert (median_outcome(one_lost), fits(one_lost), median_horizon(one_lost)) == (HorizonOutcome.LOSES, True, 60)

@@ -16,6 +16,7 @@ from orthobench.analysis.inference import (
     is_worse,
     measure_loss,
     open_seeds,
+    seeds_of_ranking,
     standings,
     standings_after_first,
     standings_summary,
@@ -109,7 +110,7 @@ def test_side_of_the_ranks_is_the_two_sided_test_that_a_ranking_uses():
     assert compare_unpaired(before, now).p == pytest.approx(2 / 35)
     assert is_worse(before, now, "min", 0.0)
     assert not is_worse(now, before, "min", 0.0)
-    assert standings([compare_unpaired(before, now)]) == [Standing.CLEAR]
+    assert standings([compare_unpaired(before, now)], [False]) == [Standing.CLEAR]
 
 
 @pytest.mark.parametrize("comparisons", [1, 2, 6, 7, 23, 24, 39, 85, 86])
@@ -150,12 +151,54 @@ def test_states_of_a_ranking(first, second, expected):
 
 
 def test_models_apart_alone_are_clear_among_many():
-    """Six seeds each: 2 / 924 times 23 comparisons is below 5 %, times 24 above."""
+    """Six seeds each, the others worse in every seed: of 8 equal models one is so in 3 %, of 20 in 8 %."""
     best, other = [list(map(float, range(start, start + 6))) for start in (0, 10)]
-    for count, state in ((23, Standing.APART), (24, Standing.CLEAR)):
-        assert set(standings_after_first([best] + [other] * count)) == {state}
-    assert deciding_seeds(23) == 6
-    assert deciding_seeds(24) == 7
+    for rows, state in ((2, Standing.APART), (8, Standing.APART), (20, Standing.CLEAR)):
+        assert set(standings_after_first([best] + [other] * (rows - 1))) == {state}
+
+
+def test_nothing_is_apart_with_three_seeds():
+    """However far: one of two equal models is worse in every seed in a tenth of the cases."""
+    for rows in (2, 41):
+        states = standings_after_first([[i / 9, i + 0.5, i + 0.7] for i in range(0, 10 * rows, 10)])
+        assert set(states) == {Standing.CLEAR}
+        assert seeds_of_ranking(rows) > 3
+
+
+@pytest.mark.parametrize("models", [2, 3, 7, 24])
+def test_seeds_of_a_ranking_are_the_fewest(models):
+    """Against own draws: how often one of equal models is worse in every seed than the one with the best median."""
+    n, random = seeds_of_ranking(models), np.random.default_rng(models)
+    for seeds, enough in ((n - 1, False), (n, True)):
+        values = random.normal(size=(10_000, models, seeds))
+        first = np.median(values, axis=2).argmin(axis=1)
+        ends = values[np.arange(len(values)), first].max(axis=1)
+        assert ((values.min(axis=2) > ends[:, None]).any(axis=1).mean() <= LEVEL) == enough
+
+
+def test_pair_is_apart_by_the_exact_test():
+    """Of seven seeds each, U = 8 of 49 has p = 0.0379 on both sides, and U = 9 has 0.0530."""
+    first = [float(i) for i in range(7)]
+    for below, state in ((8, Standing.APART), (9, Standing.OVERLAPS)):
+        other = [100.0] * 5 + [first[6 - below // 2] + 0.5] * 2
+        other[-1] -= below % 2
+        wins = sum(high < low for high in other for low in first)
+        assert wins == below
+        assert standings_after_first([first, [value + i / 100 for i, value in enumerate(other)]]) == [state]
+
+
+def test_row_with_few_seeds_moves_no_other():
+    first, other = [1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]
+    assert standings_after_first([first, other, [9.0], [9.0, 9.5]]) == [Standing.APART, Standing.FEW, Standing.FEW]
+    assert standings_after_first([[1.0], other, first]) == [Standing.FEW, Standing.FEW]
+    assert standings_after_first([first]) == standings_after_first([]) == []
+
+
+def test_other_rows_move_no_pair_of_equal_models_apart():
+    """Ranks are those of the pair: 30 rows between two seeds of the models do not count."""
+    first, other = [0.0, 1.0, 100.0, 101.0, 102.0], [0.5, 1.5, 100.5, 101.5, 102.5]
+    between = [[50 + i + j / 10 for j in range(5)] for i in range(30)]
+    assert standings_after_first([first, other, *between])[0] == Standing.OVERLAPS
 
 
 def test_three_equal_models_are_seldom_clear():
@@ -178,7 +221,7 @@ def test_summary_counts_the_states():
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ("clearly worse", 4),
+        ("clearly worse", 5),
         ("few seeds, overlaps", 5),
         ("overlaps", None),
         ("tested apart, overlaps", None),
@@ -186,4 +229,4 @@ def test_summary_counts_the_states():
     ],
 )
 def test_more_seeds_are_named_only_if_they_can_decide(states, expected):
-    assert open_seeds(list(map(Standing, states.split(", ")))) == expected
+    assert open_seeds(list(map(Standing, states.split(", "))), 3) == expected

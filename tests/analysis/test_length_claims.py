@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.length_variants import variant, with_horizons
 
+from orthobench.analysis.by_length import last_by_length, length_metric
 from orthobench.analysis.claims.claim import ClaimVerdict
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.logged import Vectors
-from orthobench.analysis.test_lengths import last_by_length, length_metric
 
 FARTHER = ReachesFarther(text="", model="rnn")
 

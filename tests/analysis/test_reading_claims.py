@@ -7,10 +7,12 @@ import re
 import pytest
 from support.claims import read, stated
 
+from orthobench.analysis.claims import check_claims, refuse_wrong_claims
 from orthobench.analysis.claims.claim import Claim
 from orthobench.analysis.claims.curve_shapes import Bypasses, DropsWithin, EndsBelow
 from orthobench.analysis.claims.reading import KINDS
 from orthobench.errors import UsageError
+from orthobench.papers import Paper
 
 
 def kinds(claim: type[Claim] = Claim) -> set[type[Claim]]:
@@ -68,3 +70,75 @@ def test_invalid_claim_names_the_fix(table, message):
     assert message in str(raised.value)
     assert str(raised.value).startswith(f"figure 1, claim '{table.get('text', '')}': ")
     assert "\n" not in str(raised.value)
+
+
+def written(*claims: dict, small: dict | None = None, study: dict | None = None) -> Paper:
+    """A paper with claims about its figure 1, which has a row for an IRNN and for an LSTM at each of two lengths."""
+    experiments = [
+        {"artifact": "figure 1", "task": "mnist", "model": model, "task_settings": {"permuted": False}}
+        | {"model_settings": {"hidden_size": size}}
+        for model, size in (("irnn", 100), ("lstm", 100), ("lstm", 128))
+    ]
+    figure = {"name": "figure 1", "shows": "learning_curves", "claims": [*claims]} | ({"small": small} if small else {})
+    about = {"title": "t", "subject": "s", "authors": "a", "venue": "v", "year": 2015, "priority": 1}
+    content = {"key": "le2015", "experiment": experiments, "artifact": [figure], "study": [study] if study else []}
+    return Paper.model_validate(about | content)
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"metric": "cross_entropi"}, "unknown metric 'cross_entropi': did you mean cross_entropy?"),
+        ({"metric": "cross_entropi", "split": "test"}, "unknown metric 'cross_entropi': did you mean cross_entropy?"),
+        ({"metric": "cross_entropy"}, "cross_entropy is a metric of the task and not of a probe: give split='test'"),
+        ({"metric": "orthogonalty/W"}, "unknown metric 'orthogonalty/W': did you mean orthogonality?"),
+        ({"check": "remembers", "vector": "gradient_nrm/h"}, "'gradient_nrm/h': did you mean gradient_norm or "),
+        ({"model": "irrn"}, "unknown model 'irrn': did you mean irnn?"),
+        ({"where": {"permutd": False}}, "unknown setting 'permutd': did you mean permuted?"),
+        ({"where": {"permuted": True}}, "no experiment of irnn has permuted=true: give false"),
+        ({"where": {"hidden_size": 128}}, "no experiment of irnn has hidden_size=128: give 100"),
+        ({"check": "best", "others": ["lsmt"]}, "unknown model 'lsmt': did you mean lstm?"),
+        (
+            {"check": "best", "others": ["lstm"], "than": {"hidden_size": 99}},
+            "no experiment of lstm has hidden_size=99: ",
+        ),
+        ({"check": "best", "than": {"hiden_size": 128}}, "unknown setting 'hiden_size': did you mean hidden_size?"),
+    ],
+    ids=str,
+)
+def test_claim_that_selects_nothing_is_refused(claim, message):
+    table = {"check": "ends_below", "text": "so", "model": "irnn"} | claim
+    table |= {"share": 0.1} if table["check"] in ("ends_below", "remembers") else {}
+    with pytest.raises(UsageError) as raised:
+        refuse_wrong_claims(written(table))
+    assert str(raised.value).startswith("le2015 figure 1, claim 'so': ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_report_refuses_what_reproduce_refuses():
+    paper = written(stated("ends_below", "irnn", metric="cross_entropi", share=0.1))
+    (figure,) = paper.artifacts()
+    with pytest.raises(UsageError, match="did you mean cross_entropy"):
+        check_claims(paper, figure, {}, {})
+
+
+def test_models_of_small_versions_and_studies_are_known_too():
+    wrong = stated("ends_below", "lsmt", share=0.1)
+    study = {"name": "s", "title": "t", "figure": "f", "finding": "f", "assumptions": "a", "drawing": "sizes"}
+    runs = [{"preset": "quick", "figure": "f", "task": "adding", "models": ["lstm"]}]
+    for paper in (
+        written(small={"models": ["lstm"], "claims": [wrong]}),
+        written(study=study | {"run": runs, "claims": [wrong]}),
+    ):
+        with pytest.raises(UsageError, match="unknown model 'lsmt': did you mean lstm"):
+            refuse_wrong_claims(paper)
+
+
+def test_claims_that_select_experiments_are_accepted():
+    claims = [
+        stated("ends_below", "irnn", share=0.1, metric="accuracy", split="test", where={"permuted": False}),
+        stated("ends_below", "lstm", share=0.1, metric="orthogonality/W"),
+        stated("best", "irnn", others=["lstm"], where={"hidden_size": 100}, than={"hidden_size": 128}),
+    ]
+    refuse_wrong_claims(written(*claims))

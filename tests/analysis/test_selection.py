@@ -6,8 +6,8 @@ import pytest
 from support.pages import add_run
 
 from orthobench.analysis.selection import find_runs, select_runs
-from orthobench.errors import UsageError
-from orthobench.settings.assignments import NoMatchError, conditions_text, narrow, parse_conditions, read_conditions
+from orthobench.errors import NoMatchError, UsageError
+from orthobench.settings.filters import conditions_text, narrow, parse_conditions, read_conditions
 from orthobench.store import Run, open_store
 
 

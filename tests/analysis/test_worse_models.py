@@ -15,10 +15,10 @@ from support.configs import with_classes
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.compare_databases import ComparedDatabase, compare_databases
 from orthobench.analysis.inference import verdict
-from orthobench.gate.margins import measured_margin
+from orthobench.gate.baseline import MetricBaseline
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.settings.assignments import parse_conditions
+from orthobench.settings.filters import parse_conditions
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.training.lifecycle import train
@@ -93,7 +93,8 @@ def test_check_calls_broken_models_worse_and_other_seeds_not(databases):
         return [value for value in values if value is not None]
 
     before = ends(INTACT)
-    margin = measured_margin(before, SEEDS, "min")
+    margin = MetricBaseline(direction="min", values=dict(enumerate(before))).margin
+    assert margin is not None
     assert [verdict(before, ends(fault), "min", margin)[0] for fault in FAULTS] == ["worse", "worse"]
     assert verdict(before, ends(AGAIN), "min", margin)[0] == "same"
     constant = [0.1667] * SEEDS

@@ -19,7 +19,6 @@ from support.pages import table_of_runs
 
 import orthobench as ob
 from orthobench import api
-from orthobench.isolation import isolated
 from orthobench.store import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -142,16 +141,6 @@ def test_torch_defaults_of_the_caller_change_no_result(surroundings, plain_numbe
     """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
     with surroundings():
         assert numbers(Path("other.db")) == plain_numbers
-
-
-def test_finished_run_keeps_torch_defaults_of_another_thread():
-    with _default_type(torch.float64):
-        first, second = isolated(), isolated()
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        assert torch.get_default_dtype() == torch.float32
-        second.__exit__(None, None, None)
 
 
 def test_force_trains_again():

@@ -133,7 +133,8 @@ def test_results_are_an_overview_of_their_runs(swept):
 
 def test_tables_escape_what_is_stored(swept):
     run = swept.store.runs()[0]
-    swept.store.update(run.id, {"model": "<script>alert(1)</script>"})
+    model = {"model": "<script>alert(1)</script>"}
+    swept.store.update(run.id, {**model, "spec": {**run.spec, **model}})
     hostile = swept.store.get(run.key)
     for html in (hostile._repr_html_(), swept._repr_html_()):
         assert "<script>" not in html
@@ -156,7 +157,7 @@ def test_each_figure_of_a_task_has_its_models(swept):
         names = {str(trace.name).split()[0].removesuffix(",") for trace in draw().data if trace.name}
         assert names >= {"rnn", "scornn"}
     by_time = swept.plot_ends(against="seconds")
-    assert by_time.layout.xaxis.title.text == "seconds of training"
+    assert by_time.layout.xaxis.title.text == "CPU seconds of training"
 
 
 @pytest.mark.parametrize(

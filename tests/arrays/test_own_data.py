@@ -1,10 +1,11 @@
-"""The user's own arrays, tables and folders: what is read, refused, divided, and learnt."""
+"""The user's own arrays, tables and recordings: what is read, refused, divided, and learnt."""
 
 from __future__ import annotations
 
 import pickle
 import re
 import wave
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import pytest
 import torch
 
 import orthobench as ob
-from orthobench.arrays.arrange import arrange
+from orthobench.arrays.arrange import checked
 from orthobench.arrays.named import find_data
-from orthobench.arrays.own_files import from_table, read_own_data
+from orthobench.arrays.own_files import read_own_data
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -48,7 +49,7 @@ def save(folder, name, **arrays):
 
 
 def task(word, seed=0, **settings):
-    cls = find_data(str(word)).load()
+    cls = find_data(str(word), settings).load()
     return cls(cls.Settings.read(settings), seed, torch.device("cpu"))
 
 
@@ -59,25 +60,30 @@ def test_every_kind_of_data_meets_the_contract_of_tasks(name, tmp_path):
     assert problems("task", type("Own", (own,), {"quick": large})) == []  # five examples in each part
 
 
-def test_time_first_gives_the_batches_of_batch_first(tmp_path):
-    batch_first = task(save(tmp_path, "a", x=X, y=STEP_LABELS, lengths=LENGTHS))
-    time_first = task(save(tmp_path, "b", x=X.swapaxes(0, 1), y=STEP_LABELS.T, lengths=LENGTHS))
-    assert (batch_first.settings.layout, time_first.settings.layout) == ("batch_first", "time_first")
-    for one, other in ((batch_first.train, time_first.train), (batch_first.test, time_first.test)):
-        first, second = (split.batch(torch.arange(5)) for split in (one, other))
-        assert torch.equal(first.inputs, second.inputs)
-        assert torch.equal(first.targets, second.targets)
+def test_time_first_is_refused_with_the_fix(tmp_path):
+    turned = save(tmp_path, "b", x=X.swapaxes(0, 1), y=STEP_LABELS.T, lengths=LENGTHS)
+    with pytest.raises(UsageError, match=r"the shapes do not fit: x is \[7, 40, 3\].*; x\.swapaxes\(0, 1\) exchanges"):
+        task(turned)
 
 
-def test_square_arrays_are_batch_first_unless_the_layout_says_otherwise(tmp_path):
-    x, y = X[:T].copy(), np.arange(T) % 2
-    word = save(tmp_path, "square", x=x, y=y)
-    by_default, turned = (task(word, standardise=False, **given) for given in ({}, {"layout": "time_first"}))
-    assert "both axes fit" in type(by_default).remark(by_default.settings)
-    own, other = by_default.train.batch(torch.arange(1)), turned.train.batch(torch.arange(1))
-    number = int(by_default.train.numbers[0])
-    assert np.array_equal(own.inputs[:, 0], x[number])
-    assert np.array_equal(other.inputs[:, 0], x[:, int(turned.train.numbers[0])])
+def test_targets_of_as_many_parts_as_steps_are_of_the_steps_unless_a_setting_says_otherwise(tmp_path):
+    word = save(tmp_path, "d", x=X, y=X[..., 0])
+    found = [task(word, **given).sequences for given in ({}, {"targets": "sequence"})]
+    assert [each.by_step for each in found] == [True, False]
+    assert [each.targets.shape for each in found] == [(N * T, 1), (N, T)]
+
+
+def test_targets_that_the_data_lacks_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    pd.DataFrame({"sequence": np.arange(N).repeat(2), "a": np.arange(2.0 * N), "y": np.arange(2 * N) % 3}).to_csv(
+        tmp_path / "d.csv", index=False
+    )
+    arrays = save(tmp_path, "d", x=X, y=LABELS)
+    for word, targets in ((arrays, "step"), (f"array:{tmp_path / 'd.csv'}", "sequence")):
+        with pytest.raises(UsageError, match=f"targets={targets} does not fit the data: leave it out"):
+            task(word, targets=targets)
+    with pytest.raises(UsageError, match="targets=step does not fit the data"):
+        task(ob.Data(X, LABELS).task_word(), targets="step")
 
 
 def test_batches_have_the_file_s_values_and_padding_is_zero(tmp_path):
@@ -175,77 +181,29 @@ def test_a_random_walk_is_forecast_by_its_last_value(tmp_path):
     assert own.baselines(own.settings)["mse"] <= np.square(np.diff(steps, axis=0)).mean() * (1 + 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("frame", "x", "y"),
-    [
-        pytest.param({"a": [1, 2, 3], "b": [4, 5, 6]}, [[1, 4], [2, 5], [3, 6]], None, id="series"),
-        pytest.param({"t": [2, 1, 3], "a": [1, 2, 3]}, [[2], [1], [3]], None, id="sorted by time"),
-        pytest.param({"y": [0, 1], "0": [1, 2], "1": [3, 4]}, [[[1], [3]], [[2], [4]]], [0, 1], id="wide"),
-        pytest.param(
-            {"id": ["p", "q", "p", "q", "q"], "a": [1, 2, 3, 4, 5], "label": list("uvuvv")},
-            [[[1], [3]], [[2], [4], [5]]],
-            ["u", "v"],
-            id="long",
-        ),
-        pytest.param(
-            {"sequence": [0, 0, 1], "a": [1, 2, 3], "y": [0, 1, 1]}, [[[1], [2]], [[3]]], [0, 1, 1], id="steps"
-        ),
-    ],
-)
-def test_tables_give_sequences(frame, x, y):
-    raw = from_table(pd.DataFrame(frame))
-    found = arrange(raw, "forecast" if y is None else "classification")
-    parts = np.split(found.steps, found.lengths.cumsum()[:-1])
-    expected = [x] if np.ndim(x[0][0]) == 0 else x
-    assert [part.tolist() for part in parts] == expected
-    if y is not None:
-        assert [found.classes[number] for number in found.targets] == [str(each) for each in y]
-
-
 def test_csv_parquet_and_arrays_give_the_same_sequences(tmp_path):
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame(X.reshape(-1, M), columns=list("abc"))
     frame.insert(0, "sequence", np.arange(N).repeat(T))
     frame["y"] = LABELS.repeat(T)
     frame.to_csv(tmp_path / "d.csv", index=False)
-    frame.to_csv(tmp_path / "d.tsv", index=False, sep="\t")
     frame.to_parquet(tmp_path / "d.parquet")
     np.savez(tmp_path / "d.npz", x=X, y=LABELS)
-    found = [
-        arrange(read_own_data(tmp_path / f"d.{end}"), "classification") for end in ("npz", "csv", "tsv", "parquet")
-    ]
+    found = [checked(read_own_data(tmp_path / f"d.{end}"), "classification") for end in ("npz", "csv", "parquet")]
     for each in found:
         assert np.allclose(each.steps, found[0].steps, atol=1e-6)
         assert np.array_equal(each.targets, LABELS)
         assert np.array_equal(each.lengths, np.full(N, T))
 
 
-def test_a_csv_without_a_heading_is_a_series(tmp_path):
-    np.savetxt(tmp_path / "s.csv", SERIES, delimiter=",")
-    found = arrange(read_own_data(tmp_path / "s.csv"), "forecast")
-    assert np.allclose(found.steps, SERIES, atol=1e-5)
-
-
-def write_texts(folder):
-    for label, letter in (("ham", "a"), ("spam", "b")):
-        (folder / label).mkdir(parents=True)
-        for number in range(10):
-            (folder / label / f"{number}.txt").write_text(letter * (3 + number) + "é")
-    (folder / "ham" / "._0.txt").write_text("hidden")
-
-
-def test_a_folder_of_texts_is_read_character_by_character(tmp_path):
-    write_texts(tmp_path / "mails")
-    own = task(f"array:{tmp_path / 'mails'}")
-    assert own.signature.tokens
-    assert own.sequences.alphabet == "abé"
-    assert own.sequences.classes == ("ham", "spam")
-    batch = own.test.batch(torch.arange(len(own.test)))
-    for column in range(len(own.test)):
-        length = int(batch.lengths[column])
-        text = "".join(own.sequences.alphabet[number] for number in batch.inputs[:length, column])
-        letter = "ab"[int(batch.targets[column])]
-        assert text == letter * (length - 1) + "é"
+def test_a_folder_without_recordings_is_refused(tmp_path):
+    (tmp_path / "mails" / "ham").mkdir(parents=True)
+    (tmp_path / "mails" / "ham" / "1.txt").write_text("text")
+    with pytest.raises(UsageError, match=r"the folder has neither \.wav nor \.flac files"):
+        task(f"array:{tmp_path / 'mails'}")
+    (tmp_path / "mails" / "1.wav").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"1\.wav is in no subfolder, which would be its label"):
+        task(f"array:{tmp_path / 'mails'}")
 
 
 def test_a_folder_of_recordings_is_read_as_spectra(tmp_path, monkeypatch):
@@ -271,7 +229,7 @@ def test_a_folder_of_recordings_is_read_as_spectra(tmp_path, monkeypatch):
 
 
 BAD = {
-    "shapes": ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y [5]"),
+    "shapes": ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y is [5]"),
     "nan": ({"x": np.where(np.arange(M) == 1, np.nan, X), "y": LABELS}, "x is NaN at sequence 0, step 0, feature 1"),
     "infinite": ({"x": X.astype(np.float64) * 1e300, "y": LABELS}, "infinite or beyond float32"),
     "objects": ({"x": X, "y": np.array([None] * N)}, "holds Python objects"),
@@ -282,11 +240,12 @@ BAD = {
     "empty": ({"x": X[:0], "y": LABELS[:0]}, "x is empty"),
     "complex": ({"x": X * 1j, "y": LABELS}, "real and imaginary parts"),
     "no x": ({"a": X}, "name the array of sequences x"),
+    "steps": ({"steps": X}, "it has steps: name the array of sequences x"),
     "unknown": ({"x": X, "yy": LABELS}, "did you mean y"),
     "split": ({"x": X, "y": LABELS, "split": np.array(["train"] * N)}, "no sequence for test"),
     "equal": ({"x": X, "y": np.full(N, 0.5)}, "nothing to learn"),
     "few": ({"x": X[:2], "y": LABELS[:2]}, "leave none for training"),
-    "short": ({"x": SERIES[:8]}, "leave no window of 2 steps and horizon=1 for validation: give more steps"),
+    "short": ({"x": SERIES[:8]}, "leave no window of 2 steps and horizon=1 in each part: give more steps"),
 }
 
 
@@ -329,39 +288,22 @@ class Bomb:
         return (open, ("ran", "w"))
 
 
-@pytest.mark.parametrize("name", ["d.npz", "d.npy", "d.csv", "d.parquet"])
+@pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.parquet"])
 def test_a_pickle_is_refused_and_not_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
-    np.save(tmp_path / "o.npy", np.array([Bomb()], object))
-    for word in (f"array:{name}", "array:o.npy"):
+    np.savez(tmp_path / "o.npz", x=np.array([Bomb()], object))
+    for word in (f"array:{name}", "array:o.npz"):
         with pytest.raises(UsageError):
             find_data(word)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "empty"),
-        ("a,b\n1,u\n2,v\n", "column b has 'u'"),
-        ("y\n1\n2\n", "no feature"),
-        ("y,label,a\n", "no rows"),
-        ("sequence;a;y\n0;1;2\n", "not separated by commas"),
-        (",a,b,y\n0,1,2,0\n1,3,4,1\n", "column 1 has no name: write the table without its index"),
-    ],
-)
-def test_bad_tables_are_refused(content, message, tmp_path):
-    (tmp_path / "d.csv").write_text(content)
-    with pytest.raises(UsageError, match=message):
-        find_data(f"array:{tmp_path / 'd.csv'}")
-
-
 def test_an_announced_size_beyond_memory_is_refused(tmp_path):
-    with (tmp_path / "d.npy").open("wb") as stream:
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive, archive.open("x.npy", "w") as stream:
         np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (10**13, 3)})
-    with pytest.raises(UsageError, match="this machine has"):
-        find_data(f"array:{tmp_path / 'd.npy'}")
+    with pytest.raises(UsageError, match=r"this machine|damaged"):
+        find_data(f"array:{tmp_path / 'd.npz'}")
 
 
 def spec(word, **settings):
@@ -376,7 +318,6 @@ def test_the_key_depends_on_the_content_and_not_on_the_folder(tmp_path):
     one, other = (spec(save(folder, "d", x=X, y=LABELS)) for folder in (first, second))
     assert one.task == "classification:d.npz"
     assert one.key == other.key
-    assert one.task_settings["layout"] == "batch_first"
     changed = spec(save(second, "d", x=X + 1, y=LABELS))
     assert changed.key != one.key
     assert changed.condition != one.condition
@@ -384,15 +325,6 @@ def test_the_key_depends_on_the_content_and_not_on_the_folder(tmp_path):
 
 def test_small_data_has_small_batches(tmp_path):
     assert spec(save(tmp_path, "d", x=X[:9], y=LABELS[:9])).training["batch_size"] == 2
-
-
-@pytest.mark.parametrize(
-    ("y", "is_told"), [(LABELS.astype(float), True), (np.linspace(0, 1, N), False), (LABELS, False)]
-)
-def test_whole_numbers_as_amounts_may_be_meant_as_classes(tmp_path, y, is_told):
-    config = resolve(Catalog(), save(tmp_path, "d", x=X, y=y), "rnn", {})
-    told = config.task_class.remark(config.task_settings)
-    assert ("for classes write classification:d.npz" in told) == is_told
 
 
 def test_words_for_a_kind_choose_it(tmp_path):
@@ -419,7 +351,7 @@ def test_data_in_memory_is_a_task(x, y, tmp_path, monkeypatch):
     own = task(ob.Data(x, y, name="mine").task_word())
     assert own.settings.file_name == "mine.npz"
     assert np.allclose(own.inputs.numpy() * own.scale + own.mean, X.reshape(-1, M), atol=1e-5)
-    assert np.array_equal(own.labels, LABELS)
+    assert np.array_equal(own.answers, LABELS)
 
 
 def test_sequences_of_different_lengths_in_memory(tmp_path, monkeypatch):
@@ -428,11 +360,11 @@ def test_sequences_of_different_lengths_in_memory(tmp_path, monkeypatch):
     own = task(ob.Data(sequences, LABELS).task_word(), standardise=False)
     assert np.array_equal(own.sequences.lengths, LENGTHS)
     assert np.array_equal(own.inputs, np.concatenate(sequences))
-    frame = pd.DataFrame({"id": np.arange(N).repeat(LENGTHS), "a": np.concatenate(sequences)[:, 0]})
+    frame = pd.DataFrame({"sequence": np.arange(N).repeat(LENGTHS), "a": np.concatenate(sequences)[:, 0]})
     frame["y"] = LABELS.repeat(LENGTHS)
     other = task(ob.Data(frame).task_word(), standardise=False)
     assert np.array_equal(other.inputs[:, 0], own.inputs[:, 0])
-    assert np.array_equal(other.labels, LABELS)
+    assert np.array_equal(other.answers, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -441,8 +373,10 @@ def test_sequences_of_different_lengths_in_memory(tmp_path, monkeypatch):
         ({"x": X, "y": LABELS, "kind": "class"}, "unknown kind"),
         ({"x": X, "name": "../d"}, "name='../d'"),
         ({"x": np.array([object()])}, "Python objects"),
-        ({"x": [X[0], X[1, :3, :2]]}, "x: its sequences have shapes"),
-        ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y [5]: "),
+        ({"x": [X[0], X[1, :3, :2]]}, "x is a list that is not an array (all the input array dimensions"),
+        ({"x": [[[1.0, 2.0], [3.0]], [[4.0, 5.0], [6.0, 7.0]]]}, "x is a list that is not an array"),
+        ({"x": X[:2, :2], "y": [[1, 2], [3]]}, "y is a list that is not an array"),
+        ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y is [5]: "),
         ({"x": X, "y": LABELS, "lengths": np.zeros(N, int)}, "lengths[0]=0 is not a whole number from 1 to the 7"),
         ({"x": X, "y": LABELS, "split": ["train"] * N}, "split has no sequence for test"),
         ({"x": np.full_like(X, np.nan), "y": LABELS}, "x is NaN at sequence 0, step 0, feature 0"),
@@ -455,15 +389,16 @@ def test_bad_data_in_memory_is_refused(arguments, message):
     assert message in str(error.value)
 
 
-def test_arrays_that_only_a_setting_makes_fit_are_accepted(tmp_path, monkeypatch):
-    """Both axes of this array may be time, and its padding is where the lengths say with time first alone."""
+def test_a_table_in_memory_keeps_its_names_and_rows(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
-    lengths = 1 + np.arange(N) * 7 % N
-    x = np.where(np.arange(N)[:, None] < lengths, np.arange(N), np.nan)[..., None]
-    data = ob.Data(x, LABELS, lengths=lengths)
-    with pytest.raises(UsageError, match="x is NaN"):
-        task(data.task_word())
-    assert len(task(data.task_word(), layout="time_first").inputs) == lengths.sum()
+    frame = pd.DataFrame({"sequence": np.arange(N).repeat(T), "load": X[..., 0].ravel(), "temp": X[..., 1].ravel()})
+    frame["class"] = np.array(list("abc"))[LABELS].repeat(T)
+    own = task(ob.Data(frame, target="class").task_word())
+    told = own.remark(own.settings)
+    assert "7 steps with 2 features; features: load, temp; target: class, 3 classes: 14, 13, 13 (a, b, c)" in told
+    frame.loc[9, "temp"] = np.nan
+    with pytest.raises(UsageError, match="column temp has no value in row 10, 1 value in all"):
+        task(ob.Data(frame, target="class").task_word())
 
 
 def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):

@@ -18,8 +18,6 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, timing
 from orthobench.recurrence.cpu import call_c, library
-from orthobench.recurrence.cuda import self_test_verdicts
-from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.store import open_store
 
 
@@ -102,20 +100,15 @@ def test_nothing_is_timed_outside_a_recording(monkeypatch):
     implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
 
 
-def test_results_include_self_test_verdicts(monkeypatch):
-    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
-    setup, passed = Setup(torch.device("cpu")), SelfTestVerdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
+def test_results_include_self_test_verdicts():
+    setup, machine = Setup(torch.device("cpu")), {"device": "a fake GPU", "driver": "580.65.06"}
 
     def measure():
-        backends.record_self_test(passed.form, passed)
+        backends.record_self_test("recurrence", "passed", machine)
         return [{"rows": []}]
 
     results = setup.results(measure)
-    assert results["self_tests"] == {
-        "device": "a fake GPU",
-        "driver": "580.65.06",
-        "tests": {"recurrence tanh": "passed"},
-    }
+    assert results["self_tests"] == machine | {"tests": {"recurrence": "passed"}}
     assert setup.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
 
 
@@ -136,7 +129,9 @@ def test_constraint_costs_are_listed(orthobench):
 
 def test_models_are_compared_at_equal_size_and_at_table_3_sizes(orthobench):
     outcome = orthobench("bench", "--models", "--quick", "--rounds", "1", "--json")
-    common, table = json.loads(outcome.out)["shapes"]
+    results = json.loads(outcome.out)
+    assert results["clock"] == ("cpu" if results["threads"] == 1 else "wall")
+    common, table = results["shapes"]
     assert {row["model"] for row in common["rows"]} == {e.name for e in Catalog() if e.kind == "model"}
     assert {row["hidden_size"] for row in common["rows"]} == {128}
     for rows in (common["rows"], table["rows"]):
@@ -167,9 +162,9 @@ def test_batch_drawing_is_timed_next_to_the_step(orthobench, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--tasks", "--models"), "--models has its own shapes: leave the other"),
+        (("--tasks", "--models"), "--models and --tasks are different benchmarks: give one of them"),
         (("--tasks", "--shape", "lstm-128"), "--tasks has its own shapes"),
-        (("--breakdown", "--tasks"), "--breakdown, --constraints, --models and --tasks are different benchmarks"),
+        (("--breakdown", "--tasks"), "--breakdown and --tasks are different benchmarks: give one of them"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
         (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from orthobench.bench.measure import Sample, interleave, ratio, summarise
+from orthobench.bench.measure import CpuClock, Sample, interleave, ratio, summarise
 
 
 class FakeClock:
@@ -88,3 +90,10 @@ def test_disturbed_samples_are_dropped_if_enough_remain():
     assert summarise(quiet + loud) == summarise(quiet)
     few = summarise(quiet[:2] + loud)
     assert (few.n, few.seconds) == (3, 2)
+
+
+def test_waiting_takes_no_cpu_time():
+    """A step that waits for another process, as on a busy machine."""
+    (sample,) = interleave({"wait": lambda: time.sleep(0.05)}, 1, CpuClock(), shortest=0)["wait"]
+    assert sample.seconds < 0.05
+    assert sample.foreign == 0

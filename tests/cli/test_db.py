@@ -14,13 +14,16 @@ import pytest
 from support.records import run_record
 from support.schemas import NEWER, OLDER, add_revision, write_older
 
-from orthobench.store import MetricRow, Status, TraceRow, open_store
+from orthobench.store import MetricRow, Status, TraceRow, WeightsRow, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 
 FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
 SPEC |= {"task": "adding", "model": "rnn", "seed": 0, "task_version": "1", "model_version": "1"}
 MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
+AT_ITS_END = {"status": Status.FINISHED, "final_value": 0.7, "best_value": 0.5, "best_iteration": 0}
+"""The columns that a run with the numbers of the one that was cut off has at its end."""
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def database(tmp_path) -> Path:
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
             store.log(run.id, rows, [], {"iterations": len(values) - 1})
         run = store.get(FINISHED)
-        done = {"status": Status.FINISHED, "final_value": 1 / 3}
+        done = {"status": Status.FINISHED, "final_value": 1 / 3, "best_value": 0.1, "best_iteration": 1}
         store.log(run.id, [], [TraceRow("g", 0, 0, [1.0, 2.0])], done)
         store.add_benchmark("recurrence", {}, MACHINE)
     return path
@@ -73,6 +76,23 @@ def test_info_does_not_upgrade(orthobench, old):
     for command in (["upgrade"], ["export", "out"], ["merge", "old.db", "--db", "new.db"]):
         refused = orthobench("db", *command, *(["--db", "old.db"] if "--db" not in command else []))
         assert (refused.code, "newer orthobench" in refused.err) == (2, True)
+
+
+def test_info_reads_a_schema_that_lacks_a_column_of_runs(orthobench, database, tmp_path, monkeypatch):
+    """A run with weights, whose key is read, in a file from before the column."""
+    with open_store(str(database)) as store:
+        kept = WeightsRow("last", 2, Location.of("here.safetensors"), "0" * 64, 10)
+        store.log(store.get(FINISHED).id, [], [], {}, weights=[kept])
+    with closing(sqlite3.connect(database)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'view'").fetchall():
+            connection.execute(f"DROP VIEW {name}")
+        connection.execute("ALTER TABLE run DROP COLUMN peak_memory")
+        connection.commit()
+    add_revision(tmp_path, monkeypatch.setattr)
+    shown = orthobench("db", "info")
+    assert (shown.code, shown.err) == (0, "")
+    assert f"schema {OLDER}, older than this program's" in shown.out
+    assert "missing: 1 file" in shown.out
 
 
 def test_damage_is_reported(orthobench, database):
@@ -164,7 +184,7 @@ def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     shutil.copy(database, again)
     with open_store(str(again)) as store:
         run = store.get(CUT_OFF)
-        store.update(run.id, {"status": Status.FINISHED})
+        store.update(run.id, AT_ITS_END)
     shown = orthobench("db", "merge", "old.db", "again.db")
     assert shown.code == 0
     assert shown.out.splitlines() == [
@@ -183,11 +203,31 @@ def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     assert not (tmp_path / "newer.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("final_value = 0", f"its final value is 0.0, and its last test {1 / 3}"),
+        ("best_value = 0", "its best value is 0.0, and its test at that iteration 0.1"),
+        ("best_value = 0.25, best_iteration = 0", "its best value is 0.25, and its best test 0.1"),
+        ("iterations = 1", "it has 1 iterations, and its last metric is at 2"),
+    ],
+)
+def test_run_that_contradicts_its_curve_is_reported_and_not_merged(orthobench, database, change, problem):
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"UPDATE run SET {change} WHERE key = '{FINISHED}'")
+        connection.commit()
+    shown = orthobench("db", "info", "--check")
+    assert (shown.code, shown.out.splitlines()[-1]) == (1, f"integrity: run {FINISHED}: {problem}")
+    refused = orthobench("merge", "results.db", "--db", "new.db")
+    assert (refused.code, problem in refused.err) == (2, True)
+    assert not Path("new.db").exists()
+
+
 def test_merge_keeps_a_run_in_training(orthobench, database, tmp_path):
     again = tmp_path / "again.db"
     shutil.copy(database, again)
     with open_store(str(again)) as store:
-        store.update(store.get(CUT_OFF).id, {"status": Status.FINISHED})
+        store.update(store.get(CUT_OFF).id, AT_ITS_END)
     with CheckpointFolder(tmp_path / "results.db.checkpoints", CUT_OFF).lock():
         assert "0 replaced" in orthobench("db", "merge", "again.db").out
     assert "1 replaced" in orthobench("db", "merge", "again.db").out

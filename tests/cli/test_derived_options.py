@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -86,9 +84,3 @@ def test_command_line_texts_become_the_values_of_the_record():
     for name, text, line in [("budget", "soon", "^--budget 'soon' is not a time"), ("tags", ["a,b"], "^--tag 'a,b': ")]:
         with pytest.raises(UsageError, match=line):
             command(name="x", **texts | {name: text})
-
-
-@pytest.mark.parametrize("module", ["orthobench.options.arguments", "orthobench.options.run_options"])
-def test_records_load_neither_torch_nor_pydantic(module):
-    code = f"import sys, {module}; print({{'torch', 'pydantic', 'numpy', 'typer', 'sqlalchemy'}} & {{*sys.modules}})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -9,7 +9,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.options.arguments import LARGEST_SEED
-from orthobench.planning.seeds import more_seeds, parse_seeds
+from orthobench.options.seeds import more_seeds, parse_seeds
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ RUN = ["run", "adding", "rnn", *SHORT, "-s", "n=4"]
 MINE = "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n"
 
 
-def without_torch(folder: Path, commands: list[list[str]], cache: Path) -> tuple[str, set[str]]:
+def without_torch(folder: Path, commands: list[list[str]]) -> tuple[str, set[str]]:
     """Run commands in a process of their own: return their output and the heavy modules that they loaded."""
     code = (
         "import sys\nfrom orthobench.cli import main\n"
@@ -26,10 +25,7 @@ def without_torch(folder: Path, commands: list[list[str]], cache: Path) -> tuple
         "    try: main()\n    except SystemExit as end: assert not end.code, end.code\n"
         "print(*sorted(set(sys.modules) & {'torch', 'numpy', 'pandas', 'scipy'}))"
     )
-    environment = {**os.environ, "ORTHOBENCH_CACHE": str(cache)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *output, modules = done.stdout.splitlines(keepends=True)
     return "".join(output), set(modules.split())
@@ -47,7 +43,7 @@ def test_finished_run_reports_that_nothing_is_sent(after, orthobench, tmp_path, 
 
 
 def test_list_and_pages_of_plugins_do_not_load_torch(tmp_path):
-    printed, loaded = without_torch(tmp_path, [["plugins"]], tmp_path / "cache")
+    printed, loaded = without_torch(tmp_path, [["plugins"]])
     assert loaded == set()
     for plugin in Catalog():
         title = plugin.load().title
@@ -55,4 +51,4 @@ def test_list_and_pages_of_plugins_do_not_load_torch(tmp_path):
         assert line.split("built in")[1].split(" (-s")[0].strip() == title
         assert ("(-s probes=" in line) == (plugin.kind == "probe" and not plugin.load().default)
     others = [["plugins", "scornn"], ["plugins", "--json"], ["plugins", "training"]]
-    assert without_torch(tmp_path, others, tmp_path / "cache")[1] == set()
+    assert without_torch(tmp_path, others)[1] == set()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from support.records import run_record
@@ -22,13 +24,10 @@ KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]
 SPEC = run_record()["spec"]
 METRIC = {"goal": "min", "unit": "", "label": EVIL, "is_fraction": False}
 COLUMNS = {
-    "task": {"task": EVIL},
-    "model": {"model": EVIL},
     "variant": {"variant": EVIL},
     "preset": {"preset": EVIL},
     "device": {"device": EVIL},
     "backend": {"backend": EVIL},
-    "metric": {"metric": EVIL, "baselines": {EVIL: 0.5}},
     "metrics": {"metrics": {"mse": METRIC}},
     "baselines": {"baselines": {"mse": 0.5, EVIL: 0.5}},
     "spec": {"spec": SPEC | {"task_settings": {"note": EVIL, EVIL: 1}}},
@@ -54,7 +53,20 @@ COMMANDS = [
 ]
 
 
-QUICK = ("model", "metrics", "spec", "message", *OTHERS)
+QUICK = ("metrics", "spec", "message", *OTHERS)
+
+
+@pytest.mark.parametrize("column", ["task", "model", "metric"])
+def test_names_that_control_the_terminal_are_refused(orthobench, column, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        store.start(run_record(key=KEYS[0]), {}, [])
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
+        connection.execute(f"UPDATE run SET {column} = ?", (EVIL,))
+    for words in (("ls",), ("show", KEYS[0]), ("report", "--format", "csv")):
+        outcome = orthobench(*words)
+        assert outcome.code == 2
+        assert "characters that control a terminal" in outcome.err
+        assert not HARMFUL & set(outcome.out + outcome.err)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,7 @@ def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_pat
             facts = {"cpu": EVIL, EVIL: EVIL, "packages": {EVIL: EVIL}} if evil and column == "environment" else {}
             tags = [EVIL] if evil and column == "tag" else []
             run = store.start(run_record(key=key, **(record | changes)), facts, tags)
-            name = EVIL if evil and column in ("metric name", "metric") else "mse"
+            name = EVIL if evil and column == "metric name" else "mse"
             rows = [MetricRow("test", name, 1, 10, 0.1 * number)]
             files = (
                 [WeightsRow("last", 10, Location(f"/{EVIL}/{key}.last.safetensors"), EVIL, 1)]

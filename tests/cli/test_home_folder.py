@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pydantic import ConfigDict, TypeAdapter
 from typer.main import get_command
 
 import orthobench
-from orthobench.api.trained import A_TRAINED_RUN
+from orthobench.api.opened import SomeResults
+from orthobench.api.sharing import HubPlace
+from orthobench.api.trained import TrainedRun
 from orthobench.cli import app
 from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.hub.place import Hub
-from orthobench.options import arguments
-from orthobench.options.arguments import read
-from orthobench.options.checked import ARGUMENTS
+from orthobench.options.arguments import Database, Databases, File, FileName, Files, NamedPlace, Places
 from orthobench.options.data_folder import data_folder, use_data_folder
-from orthobench.options.run_options import OPTIONS, RunOptions
+from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.plugins.layers import find_layer
 from orthobench.settings import whole_path
 from orthobench.sinks.targets import parse_target
@@ -56,8 +58,8 @@ def parameters(command: Any, words: tuple[str, ...] = ()) -> Iterator[Any]:
 EVERY = list(parameters(get_command(app)))
 PATHS = [case for case in EVERY if case.values[2] is not str]
 NAMES = {
-    "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
-    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
+    "task", "tasks", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities",
+    "name", "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
     "seeds", "label",
 }  # fmt: skip
 """The parameters whose texts name no file."""
@@ -74,6 +76,11 @@ def real(location: object) -> str:
     return location.real
 
 
+def read(kind: Any, text: Any) -> Any:
+    """Return what an argument of this type becomes."""
+    return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True, strict=True)).validate_python(text)
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "model": cell,
     "models": cell,
@@ -83,12 +90,12 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "checkpoints": lambda text: real(RunOptions(checkpoints=text).checkpoints),
     "weights": lambda text: real(RunOptions(weights=text).weights),
     "slurm": lambda text: read_settings([f"folder={text}"]).folder,
-    "db": lambda text: read("db", text, ARGUMENTS["db"]).real,
-    "history": lambda text: read("history", text, ARGUMENTS["history"]).real,
-    "words": lambda text: read("databases", [text], ARGUMENTS["databases"])[0].real,
+    "db": lambda text: read(Database, text).real,
+    "history": lambda text: read(Database, text).real,
+    "words": lambda text: read(Databases, [text])[0].real,
     "hub": lambda text: Hub.of(text).folder,
     "selections": lambda text: Location.of(text).real,
-    "run": lambda text: read("run", f"{text}.safetensors", A_TRAINED_RUN).removesuffix(".safetensors"),
+    "run": lambda text: read(TrainedRun, f"{text}.safetensors").removesuffix(".safetensors"),
 }
 """The parameters whose texts may name a file, and what becomes of such a text."""
 
@@ -128,7 +135,7 @@ VARIABLES: dict[str, Callable[[], object]] = {
 NO_PATHS = {
     "MLFLOW_EXPERIMENT_NAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT",
     "TERM", "WANDB_MODE", "WANDB_PROJECT", "COMP_WORDS", "COMP_CWORD", "_ORTHOBENCH_COMPLETE", "CUDA_VISIBLE_DEVICES",
-    "HF_TOKEN", "TRACKIO_PROJECT",
+    "HF_TOKEN", "PYTHONPATH", "TRACKIO_PROJECT",
 }  # fmt: skip
 
 
@@ -142,35 +149,45 @@ def test_variable_is_read(name, home, monkeypatch):
 
 def test_every_variable_is_known():
     texts = [file.read_text("utf-8") for file in PACKAGE.rglob("*.py")]
-    names = {name for text in texts for name in re.findall(r'environ\.get\(\s*"(\w+)"', text)}
+    names = {name for text in texts for name in re.findall(r'(?:environ\.get|variable)\(\s*"(\w+)"', text)}
     assert names - NO_PATHS == VARIABLES.keys() - {"ORTHOBENCH_DB"}
 
 
-READERS = {arguments.path, arguments.paths, arguments.location, arguments.named_location, arguments.places}
-KINDS = {**ARGUMENTS, **{name: option.kind for name, (_, option) in OPTIONS.items() if option.kind}}
-OF_PATHS = sorted(name for name, kind in KINDS.items() if isinstance(kind, tuple) and kind[0] in READERS)
+PYTHON = {
+    "Database": Database,
+    "Databases": Databases,
+    "NamedPlace": NamedPlace,
+    "Places": Places,
+    "HubPlace": HubPlace,
+    "File": File,
+    "FileName": FileName,
+    "Files": Files,
+    "SomeResults": SomeResults,
+    "TrainedRun": TrainedRun,
+}
+"""The types of arguments that name files or databases."""
 
 
-@pytest.mark.parametrize("name", OF_PATHS)
-def test_python_reads_it(name, home):
-    value = read(name, "~/x", KINDS[name])
+@pytest.mark.parametrize("kind", PYTHON)
+def test_python_reads_it(kind, home):
+    value = read(PYTHON[kind], "~/x")
     assert [str(each) for each in (value if isinstance(value, tuple) else [value])] == [str(home / "x")]
 
 
 def test_every_path_of_the_python_interface_is_read():
     public = [getattr(orthobench, name) for name in orthobench.__all__]
-    functions = [each for each in public if inspect.isfunction(each)]
+    functions = [each for each in public if inspect.isfunction(each)] + [RunOptions.__init__, SweepOptions.__init__]
     functions += [
-        each for cls in public if inspect.isclass(cls) for each in vars(cls).values() if inspect.isfunction(each)
+        each for name, each in vars(orthobench.Results).items() if inspect.isfunction(each) and name[0] != "_"
     ]
-    named = {
-        name
-        for function in functions
-        for name, parameter in inspect.signature(function).parameters.items()
-        if re.search(r"\b(Place|Path)\b", str(parameter.annotation)) and not function.__name__.startswith("_")
-    }
-    assert {"db", "path", "out", "folder", "weights_at", "plugins", "data_folder"} <= named
-    assert named - set(OF_PATHS) == {"run", "results"}  # a record, a key or a file
+    named = set()
+    for function in functions:
+        for name, annotation in function.__annotations__.items():
+            kind = eval(annotation, sys.modules[function.__module__].__dict__) if name != "return" else None
+            if re.search(r"\b(Path|PathLike|Location)\b", str(kind)):
+                assert re.search(rf"\b({'|'.join(PYTHON)})\b", annotation), f"{function.__name__}, {name}: {annotation}"
+                named.add(name)
+    assert {"db", "path", "out", "folder", "weights_at", "plugins", "data_folder", "run", "results", "log_to"} <= named
 
 
 def test_results_and_data_folder_take_it(home):

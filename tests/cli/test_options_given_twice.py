@@ -39,7 +39,7 @@ COLLECTING = [case for case in OPTIONS if collects(case)]
 
 
 def test_search_for_options_reaches_every_command():
-    assert len(list(commands(ROOT))) == 37
+    assert len(list(commands(ROOT))) == 40
     assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
         name for case in OPTIONS for name in case.values[2].opts
     }
@@ -102,9 +102,7 @@ def test_repeated_filters_add_up(orthobench, tiny_options):
 def test_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
     sent = []
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: object())
-    monkeypatch.setattr(
-        "orthobench.sinks.export_runs.export", lambda store, runs, target, _: sent.append(target.kind) or ""
-    )
+    monkeypatch.setattr("orthobench.api.databases.send", lambda store, runs, target, _: sent.append(target.kind) or "")
     assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     kinds = sorted(SINK_KINDS)
     assert orthobench("db", "export", *(word for kind in kinds for word in ("--to", f"{kind}:there"))).code == 0

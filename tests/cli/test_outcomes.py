@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from orthobench.cli.outcomes import WHY, Outcome, print_table
+from orthobench.cli.outcomes import WHY, Outcome, print_outcomes
 
 LONG = "run `orthobench check --update --reason '...'`, because [red] is no markup"
 ROWS = [
@@ -19,7 +19,6 @@ ROWS = [
             "now": "0.8741 ± 0.0035 (3)",
             "lost (95 %)": "+9.24e-05 (< 0.0123)",
             "allowed": "0.5",
-            "power": "97%",
             "verdict": verdict,
             WHY: why,
         }
@@ -33,15 +32,15 @@ ROWS = [
     [
         (250, []),
         (150, [WHY]),
-        (110, [WHY, "power", "allowed"]),
-        (86, [WHY, "power", "allowed", "lost (95 %)"]),
-        (66, [WHY, "power", "allowed", "lost (95 %)", "baseline"]),
+        (110, [WHY, "allowed"]),
+        (86, [WHY, "allowed", "lost (95 %)"]),
+        (66, [WHY, "allowed", "lost (95 %)", "baseline"]),
     ],
 )
 def test_narrow_table_cuts_no_cell(monkeypatch, width, absent):
     output = io.StringIO()
     monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=width))
-    print_table(ROWS)
+    print_outcomes(ROWS)
     text = output.getvalue()
     for heading, cell in ROWS[1].cells.items():
         if heading not in (*absent, "run"):
@@ -58,19 +57,19 @@ def test_narrow_table_cuts_no_cell(monkeypatch, width, absent):
 def test_narrowest_terminal_has_a_line_for_each_cell(monkeypatch, width):
     output = io.StringIO()
     monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=width))
-    print_table(ROWS)
+    print_outcomes(ROWS)
     lines = output.getvalue().splitlines()
     assert all(f"{heading}: {cell}" in lines for row in ROWS for heading, cell in row.cells.items() if cell)
 
 
 def test_no_rows_print_nothing(capsys):
-    print_table([])
+    print_outcomes([])
     assert capsys.readouterr().out == ""
 
 
 def test_name_is_folded(monkeypatch):
     output = io.StringIO()
     monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=80))
-    print_table(ROWS)
+    print_outcomes(ROWS)
     text = output.getvalue()
     assert "".join(line.split("  ")[0].strip() for line in text.splitlines()[1:3]).startswith("adding/./cell.py:My")

@@ -28,7 +28,7 @@ TABLES = {
     "data list": (["data", "list"], ["mnist", "licence", "no"]),
     "sweep": (SWEEP, ["finished", "end: median [95 %]", "lstm", "n=4"]),
     "sweep --dry-run": ([*SWEEP, "--dry-run", "--no-profile"], ["finished", "state", "n=5"]),
-    "report": (["report", "--format", "markdown"], ["adding", "mse", "| "]),
+    "report": (["report", "--format", "markdown"], ["adding", "MSE", "| "]),
     "report csv": (["report", "--format", "csv"], ["adding", "mse"]),
 }
 

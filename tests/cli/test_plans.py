@@ -3,8 +3,7 @@
 import re
 
 import orthobench.spec
-from orthobench.cli.records import RunState, print_states
-from orthobench.cli.session_display import print_plan
+from orthobench.cli.session_display import RunState, print_plan, print_states
 from orthobench.planning.plan import PlannedRun
 from orthobench.planning.sweep_plan import plan_sweep
 from orthobench.plugins import Catalog

@@ -16,6 +16,7 @@ from orthobench.training.events import Evaluation, RunProgress
 LABEL = "[2/4] scornn sequence_length=2000 hidden_size=190 seed 2"
 START: Any = SimpleNamespace(
     key="0123456789abcdef",
+    preset="paper",
     parameter_count=21764,
     device="cpu",
     metric="cross_entropy",
@@ -87,7 +88,7 @@ def test_plain_lines_name_the_settings_once(capsys):
     progress.on_iteration(1)
     progress.on_evaluation(evaluation(2000, 0.1, 0.2))
     first, second = capsys.readouterr().err.splitlines()
-    assert first == f"{LABEL}: run 0123456789abcdef, 21764 parameters, cpu"
+    assert first == f"{LABEL}: run 0123456789abcdef, 21764 parameters, cpu, preset paper"
     assert second.startswith("[2/4] scornn seed 2: epoch 2.00  loss 0.1  cross_entropy 0.2 (baseline 0.01029)")
 
 

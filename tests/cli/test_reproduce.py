@@ -79,7 +79,7 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
-    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 have fewer than 3 seeds"
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 has fewer than 3 seeds"
     only(claim(1e9), claim(0.0))
     again = orthobench("reproduce", "--small")
     assert again.code == 1
@@ -92,7 +92,7 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
 def test_wrong_claim_is_refused_before_training_and_names_its_paper(orthobench, only, monkeypatch, tmp_path, way):
     only(claim(1e9) | {"shared": 2})
     wrong = paper(claim(1e9) | {"shared": 2}, models=["rnn"])
-    for room in ("api.papers", "planning.listed", "papers"):
+    for room in ("api.papers", "planning.listed", "api.descriptions"):
         monkeypatch.setattr(f"orthobench.{room}.find_paper", lambda key: wrong)
     (tmp_path / "runs.toml").write_text('[[runs]]\npaper = "k"\n')
     words = {"paper": ["k"], "small": ["--small"], "file": ["--file", str(tmp_path / "runs.toml")]}[way]

@@ -20,7 +20,7 @@ FLAG = re.compile(r"(?!^--[a-z]+=)(?<![\w-])--?[a-z][a-z-]*(?![\w-])")
 COMMAND = re.compile(r"`[^`]* [^`]*`")
 """A command in a message, which is the same in both uses."""
 ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=[^`]*)?`")
-OTHERS = {"capacity", "split", "reproduce", "finding", "lengths", "positions"}
+OTHERS = {"capacity", "split", "reproduce", "finding", "lengths", "positions", "target", "sequence", "time", "y"}
 """Words in backquotes in the descriptions of settings and fields, and arguments of a trained model, of no command."""
 
 
@@ -117,7 +117,7 @@ CASES = {
     "a time": (
         lambda: ob.RunOptions(checkpoint_every=float("inf")),
         ("run", "adding", "rnn", "--checkpoint-every", "inf"),
-        "{`checkpoint_every=inf`|--checkpoint-every inf}: give a number of seconds of at least 0",
+        "{`checkpoint_every=inf`|--checkpoint-every inf}: should be a finite number",
     ),
     "threads": (
         lambda: ob.SweepOptions(threads=2),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import DoctorFinding, Level, kernel_findings, machine, storage
-from orthobench.recurrence.cpu import c_comparisons, call_c, library
-from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import self_test, self_test_verdicts
-from orthobench.recurrence.cuda.self_test import SelfTestErrors
+from orthobench.recurrence import recurrence, reference
+from orthobench.recurrence.cpu import call_c, library
+from orthobench.recurrence.cuda import launch, persistent, self_test
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
 
@@ -36,34 +35,41 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """A function that makes torch say it has a GPU, on which each self-test has the given outcome."""
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[int, int], None]]:
+    """A function that makes torch say it has a GPU with a capability."""
 
-    def install(outcome: SelfTestErrors | Exception, capability: tuple[int, int] = (9, 0)) -> None:
-        major, minor = capability
+    def install(major: int, minor: int) -> None:
         properties = SimpleNamespace(name="Fake H100", total_memory=80_000_000_000, major=major, minor=minor)
         monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-        monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: "580.65.06")
-        monkeypatch.setattr(cuda, "unsupported", lambda call: None)
+        monkeypatch.setattr(self_test, "driver_version", lambda: "580.65.06")
+        monkeypatch.setattr(persistent, "problem", lambda device: None)
+        monkeypatch.setattr(launch, "triton_problem", lambda: None)
+        self_test.machine.cache_clear()
 
-        def measure(run: Any, call: Any, form: Any) -> SelfTestErrors:
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
-
-        monkeypatch.setattr("orthobench.recurrence.cuda.self_test.measure", measure)
-        examples = self_test.examples
-        monkeypatch.setattr(
-            "orthobench.recurrence.cuda.self_test.examples", lambda device: examples(torch.device("cpu"))
-        )
-
-    return install
+    yield install
+    self_test.machine.cache_clear()
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[DoctorFinding]]:
+    """A function that runs `--retest` with other installed tests."""
+
+    def retest(code: str) -> list[DoctorFinding]:
+        package = tmp_path / "installed_tests"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "test_kernels.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(kernel_findings, "TESTS", package.name)
+        return list(kernel_findings.self_tests(retest=True))
+
+    return retest
+
+
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 def test_sound_cpu_machine_needs_no_action(tmp_path: Path) -> None:
     diagnosis = api.doctor()
     assert list(dict.fromkeys(finding.section for finding in diagnosis.findings)) == SECTIONS
@@ -108,76 +114,109 @@ def test_missing_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None
     assert "/nowhere/cc" in finding.text
     assert "install gcc" in finding.fix
     assert by_subject(list(kernel_findings.back_ends()))["cpu"].level is Level.ACTION
-    assert [f for f in kernel_findings.self_tests() if "C kernels" in f.subject] == []
+    assert list(kernel_findings.self_tests()) == []
 
 
-def test_c_kernels_that_differ_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_c, "missing", lambda: None)
-    monkeypatch.setattr(c_comparisons, "comparisons", lambda: {"lstm": lambda: False, "gru": lambda: True})
-    assert "--retest" in by_subject(list(kernel_findings.self_tests()))["C kernels"].text
-    findings = by_subject(list(kernel_findings.self_tests(retest=True)))
-    assert findings["C kernels of lstm"].level is Level.ACTION
-    assert findings["C kernels of gru"].level is Level.OK
+@pytest.mark.slow
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
+def test_installed_kernels_agree_with_the_reference() -> None:
+    assert "--retest" in by_subject(list(kernel_findings.self_tests()))["kernels"].text
+    (finding,) = kernel_findings.self_tests(retest=True)
+    assert finding.level is Level.OK
+    assert re.fullmatch(r"agree with the reference \(\d{3} tests\)", finding.text)
+
+
+def test_kernels_that_differ_need_action(installed: Callable[[str], list[DoctorFinding]]) -> None:
+    (finding,) = installed("def test_lstm():\n    assert {'x': 1.0} == {}\ndef test_gru(): pass\n")
+    assert (finding.subject, finding.level) == ("kernels, test_lstm", Level.ACTION)
+    assert finding.text == "AssertionError: assert {'x': 1.0} == {}"
+    assert "$CC" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("import os; os.abort()", "exit code -6"), ("import nowhere", "exit code 2: "), ("", "exit code 5: ")],
+)
+def test_tests_that_cannot_end_need_action(
+    installed: Callable[[str], list[DoctorFinding]], code: str, reason: str
+) -> None:
+    (finding,) = installed(code)
+    assert (finding.subject, finding.level) == ("kernels", Level.ACTION)
+    assert finding.text.startswith(f"their tests ended with {reason}")
+
+
+def test_users_settings_of_pytest_change_nothing(
+    installed: Callable[[str], list[DoctorFinding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--nonsense")
+    (finding,) = installed("def test_gru(): pass")
+    assert finding.level is Level.OK
+    assert "(1 tests)" in finding.text
+
+
+def test_missing_pytest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pytest" else find_spec(name))
+    (finding,) = kernel_findings.self_tests(retest=True)
+    assert (finding.level, finding.text) == (Level.ACTION, "not tested: pytest is not installed")
+    assert finding.fix == "pip install pytest"
 
 
 def test_gpu_invisible_to_torch_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: "580.65.06")
+    monkeypatch.setattr(self_test, "driver_version", lambda: "580.65.06")
     for cuda_version, part in ((None, "built for the CPU only"), ("13.0", "sees no GPU")):
         monkeypatch.setattr(torch.version, "cuda", cuda_version)
         finding = by_subject(list(machine.devices()))["GPU"]
         assert finding.level is Level.ACTION
         assert part in finding.text
         assert "580.65.06" in finding.text
-    monkeypatch.setattr(self_test_verdicts, "driver_version", lambda: None)
+    monkeypatch.setattr(self_test, "driver_version", lambda: None)
     assert by_subject(list(machine.devices()))["GPU"].level is Level.OK
 
 
-def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(SelfTestErrors({"gradient of W": 2e-7, "outputs": 1e-7}, None))
+def test_gpu_and_its_kernels_are_reported(
+    fake_gpu: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpu(9, 0)
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.OK
     assert gpu.text.startswith("Fake H100, 80 GB, capability 9.0, driver 580.65.06")
-    assert by_subject(list(kernel_findings.back_ends()))["cuda"].text == "Triton kernels, for float32 on the GPU"
-    tests = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
-    assert {finding.text for finding in tests} == {"passed, largest error 2.0e-07"}
-    subjects = [finding.subject for finding in tests]
-    assert len(set(subjects)) == len(subjects) > 20
-    assert "GPU 0: recurrence norm, n <= 192" in subjects
+    assert by_subject(list(kernel_findings.back_ends()))["cuda"].text.startswith("CUDA C++ and Triton kernels")
+    monkeypatch.setattr(launch, "triton_problem", lambda: "no C compiler")
+    finding = by_subject(list(kernel_findings.back_ends()))["cuda"]
+    assert (finding.level, finding.text) == (Level.NOTE, "no C compiler")
 
 
-def test_failed_kernel_needs_action_and_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(SelfTestErrors({"x": 1.0}, "differs from the reference: x 1.0e+00"))
-    failed = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
-    assert {finding.level for finding in failed} == {Level.ACTION}
-    assert "differs from the reference" in failed[0].text
-    assert "--retest" in failed[0].fix
-    fake_gpu(SelfTestErrors({"x": 0.0}, None))
-    cached = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
-    assert {finding.level for finding in cached} == {Level.ACTION}, "the verdict is kept"
-    again = [finding for finding in kernel_findings.self_tests(retest=True) if finding.subject.startswith("GPU 0")]
-    assert {finding.level for finding in again} == {Level.OK}
+def test_failed_kernel_needs_action_until_the_kernels_are_tested_again(
+    fake_gpu: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpu(9, 0)
+    call, device = recurrence.call(torch.zeros(1, 2, 4), torch.eye(4), (torch.zeros(2, 4),)), torch.device("cuda", 0)
+    monkeypatch.setattr(self_test, "measure", lambda run, call: "differs from the reference: x 1.0e+00")
+    call.x = cast(Any, SimpleNamespace(device=device, is_cuda=False))
+    assert self_test.failure(call, reference.run) is not None
+    self_test._known.clear()
+    (failed,) = [finding for finding in kernel_findings.self_tests() if finding.subject == "GPU 0: recurrence"]
+    assert failed.level is Level.ACTION
+    assert failed.text == "failed: differs from the reference: x 1.0e+00"
+    assert "--retest" in failed.fix
+    monkeypatch.setattr(kernel_findings, "_installed_tests", lambda section: iter(()))
+    assert list(kernel_findings.self_tests(retest=True)) == [], "the verdict is forgotten"
 
 
-def test_broken_context_ends_the_gpu_tests(fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_gpu(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    monkeypatch.setattr(self_test_verdicts, "is_broken", lambda device: True)
-    (finding,) = [finding for finding in kernel_findings.self_tests() if finding.subject.startswith("GPU 0")]
-    assert finding.level is Level.ACTION
-    assert "broke the GPU's context" in finding.text
-
-
-def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(SelfTestErrors({}, None), capability=(7, 5))
+def test_old_gpu_is_a_note(fake_gpu: Callable[[int, int], None]) -> None:
+    fake_gpu(7, 5)
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.NOTE
     assert "too old" in gpu.text
 
 
 def test_missing_header_and_missing_triton_are_reported(
-    fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    fake_gpu: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_gpu(SelfTestErrors({}, None))
+    fake_gpu(9, 0)
     monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
     find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "triton" else find_spec(name))
@@ -237,7 +276,7 @@ def test_listed_extras_match_the_package() -> None:
     packages = {
         extra: tuple(re.split(r"[\[>]", each)[0].removesuffix("-skinny") for each in each_list)
         for extra, each_list in project["optional-dependencies"].items()
-        if extra not in ("dev", "docs")
+        if extra not in ("all", "dev", "docs")
     }
     assert {extra: set(names) for extra, names in machine.EXTRAS.items()} == {
         extra: set(names) for extra, names in packages.items()

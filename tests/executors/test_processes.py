@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,6 @@ from orthobench.cli.session_display import TerminalDisplay
 from orthobench.display.display import Display
 from orthobench.display.progress import SideBySide
 from orthobench.errors import UsageError
-from orthobench.executors import processes
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.options.run_options import SweepOptions
@@ -93,19 +94,98 @@ def test_death_of_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path,
     assert rows(tmp_path / "here.db") == rows(tmp_path / "results.db")
 
 
-@pytest.mark.parametrize("forks", [False, True])
-def test_interpreter_that_fails_ends_one_run(forks, tmp_path, tiny, monkeypatch):
-    interpreter = tmp_path / "python"
-    interpreter.write_text('#!/bin/sh\nprintf \'{"kind": "tes\'\nexit 3\n')
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(interpreter))
-    monkeypatch.setattr(processes, "FORKS", forks)
-    at = session(tmp_path)
-    with at.store:
-        config = resolve(Catalog(), "adding", "rnn", tiny)
-        executor = ProcessExecutor(at.store, [None], 1, lambda _: nullcontext(EventSink()), at.stop, print)
-        (outcome,) = executor.run([at.job(config, "a")])
-    assert (outcome.ending, outcome.cause) == (Ending.FAILED, describe_exit(3))
+ENDING = '''
+import atexit, ctypes, threading, time
+from orthobench.models.rnn import RNN
+
+def last():
+    time.sleep(0.3)
+    print("a thread of its own")
+
+class Ending(RNN):
+    """Leaves work for the end of its process."""
+    title, name = "x", "ending"
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        atexit.register(print, "a function of atexit")
+        ctypes.CDLL(None).printf(b"a buffer of C\\n")
+        threading.Thread(target=last).start()
+'''
+
+
+def test_worker_finishes_what_a_plugin_left_for_its_end_and_git_is_asked_once(tmp_path, tiny_options, monkeypatch):
+    asked, git = tmp_path / "asked", tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f'#!/bin/sh\necho "$@" >> {asked}\nexec {shutil.which("git")} "$@"\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # which would leave C no buffer
+    (tmp_path / "ending.py").write_text(ENDING)
+    sweep = ("sweep", "adding", "--models", "ending", "--plugin", "ending.py", "--seeds", "3", "-j", "2")
+    command = [sys.executable, "-m", "orthobench", *sweep, *tiny_options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    for left in ("a thread of its own", "a function of atexit", "a buffer of C"):
+        for seed in range(3):
+            assert f"[{seed + 1}/3] ending seed {seed}: {left}" in done.stderr.splitlines()
+    # By the process that forks the workers and perhaps by this one, and not by each of the three workers.
+    assert asked.read_text().splitlines().count("rev-parse HEAD") in (1, 2)
+
+
+FAILING_INTERPRETER = """
+import multiprocessing
+from pathlib import Path
+import orthobench as ob
+from orthobench.executors import processes
+
+processes.CONTEXT = multiprocessing.get_context("{method}")
+interpreter = Path("python")
+interpreter.write_text("#!/bin/sh\\nexit 3\\n")
+interpreter.chmod(0o755)
+multiprocessing.set_executable(str(interpreter.resolve()))
+outcomes = ob.sweep("adding", ["rnn"], settings={settings}, jobs=1, db="r.db")
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_interpreter_that_fails_ends_its_runs(method, tmp_path, tiny):
+    code = FAILING_INTERPRETER.format(method=method, settings=tiny)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    ((status, message),) = ends(tmp_path / "r.db").values()
+    assert status == Status.FAILED
+    assert message.startswith("no process could be started: ") or message == describe_exit(3)
+
+
+@pytest.mark.slow
+def test_process_that_forks_has_one_thread_and_no_gpu_and_is_replaced_when_it_dies(tmp_path, tiny):
+    here = session(tmp_path)
+    jobs = [here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), str(seed)) for seed in range(2)]
+    with here.store:
+        for job in jobs:
+            executor = ProcessExecutor(here.store, [None], 1, by_label(SideBySide(1)), here.stop, print)
+            assert [outcome.ending for outcome in executor.run([job])] == [Ending.FINISHED]
+            (server,) = fork_servers(os.getpid())
+            assert server.num_threads() == 1
+            assert not any("nvidia" in file.path for file in server.open_files())
+            server.kill()
+
+
+SHADOWED = """
+import orthobench as ob
+settings = {settings}
+ob.sweep("adding", ["rnn", "lstm"], settings=settings, jobs=2, db="r.db")
+print("once")
+"""
+
+
+@pytest.mark.slow
+def test_script_without_a_main_guard_and_with_files_named_like_modules(tmp_path, tiny):
+    (tmp_path / "random.py").write_text("raise SystemExit('the wrong module')")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "script.py").write_text(SHADOWED.format(settings=tiny))
+    command = [sys.executable, "scripts/script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
+    assert ends(tmp_path / "r.db") == dict.fromkeys(("rnn", "lstm"), (Status.FINISHED, None))
 
 
 def rows(database: Path):
@@ -283,7 +363,7 @@ def workers(parent: int) -> list[psutil.Process]:
 
 def fork_servers(parent: int) -> list[psutil.Process]:
     return [
-        child for child in psutil.Process(parent).children() if "orthobench.executors.fork_server" in child.cmdline()
+        child for child in psutil.Process(parent).children() if "orthobench.executors.preload" in str(child.cmdline())
     ]
 
 

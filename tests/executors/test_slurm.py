@@ -195,7 +195,7 @@ def test_several_nodes_need_a_server_and_shared_checkpoints(programs, orthobench
     ("arguments", "line"),
     [
         (("--slurm", "partition=a"), "--slurm and --group-minutes are for --executor slurm"),
-        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0.0: give a positive number"),
+        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0.0: should be greater than 0"),
         (("--executor", "slurm", "-j", "1"), "needs submitit: pip install -e '.[slurm]' in the checkout"),
         (("--executor", "slurm", "-j", "1", "--slurm", "array=0-3"), "--slurm array: orthobench sets this option"),
     ],
@@ -282,6 +282,26 @@ def test_gpu_is_requested_for_gpu_runs_alone(programs, device, words, expected):
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
     with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
         SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
+
+
+def test_folder_of_the_user_keeps_its_permissions(programs, tmp_path, tiny):
+    """The tasks' files are in a folder below it, which each sweep makes for itself and nobody else can enter."""
+    programs("node1")
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    lab.chmod(0o2775)
+    own = []
+    for _ in range(2):
+        cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=(f"folder={lab}",)))
+        assert not cluster.folder.exists()
+        spec = resolve(Catalog(), "adding", "rnn", tiny).spec
+        with pytest.raises(UsageError, match="sbatch refused the runs"):  # the programs here answer nothing
+            cluster.submit([[Job(spec, "rnn", Location(SERVER))]], frozenset(), cluster.folder / "spent", 1.0)
+        own.append(cluster.folder)
+    assert lab.stat().st_mode & 0o7777 == 0o2775
+    assert sorted(lab.iterdir()) == sorted(own)
+    assert {folder.stat().st_mode & 0o777 for folder in own} == {0o700}
+    assert all(any(folder.iterdir()) for folder in own)
 
 
 def test_groups_fill_the_minutes_and_a_run_without_estimate_is_alone(programs, tiny):

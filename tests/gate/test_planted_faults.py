@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
-from gate.planted_faults import FAULTS
-from support.checkout import ROOT
+from gate import planted_faults
+from gate.planted_faults import FAULTS, Fault, by_gate, plant
+from support.checkout import ROOT, copy_checkout
 
 from orthobench.gate.baseline import read_baseline
+from orthobench.recurrence.cpu.library import INSTRUCTIONS, usable_variants
 
 UNSEEN_BY_THE_GATE = {
     "mean over the padding as well",
@@ -33,3 +37,37 @@ def test_faults_are_distinct():
         == len({(fault.file, fault.old, fault.new) for fault in FAULTS})
         == len(FAULTS)
     )
+
+
+def test_every_file_of_kernels_has_a_fault_that_the_gate_sees():
+    files = {str(file.relative_to(ROOT)) for file in (ROOT / "orthobench" / "recurrence" / "ops").glob("*/*.c")}
+    assert len(files) > 15
+    assert files == {fault.file for fault in FAULTS if fault.runs and fault.file.endswith(".c")} & files
+
+
+PLANTED = [fault for fault in FAULTS if fault.name.endswith(("cornn.c", "delta.c", "minimal.c", "oscillators.c"))]
+"""Not all files, because `make faults` plants the others: the quickest to compile, and delta.c, which Adam once hid."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the checkout with kernels for this machine, in which the faults' runs pass."""
+    folder = tmp_path_factory.mktemp("planted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planted_faults, "COPY", folder)
+        patch.setenv(INSTRUCTIONS, os.environ.get(INSTRUCTIONS, usable_variants()[0]))
+        copy_checkout(folder)
+        assert not by_gate(tuple(run for fault in PLANTED for run in fault.runs))
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLANTED, ids=[fault.name for fault in PLANTED])
+def test_gate_fails_on_nine_tenths_of_a_gradient(copy, fault: Fault):
+    file = copy / fault.file
+    right = file.read_text("utf-8")
+    plant(file, right.replace(fault.old, fault.new))
+    try:
+        assert by_gate(fault.runs)
+    finally:
+        file.write_text(right, "utf-8")  # the next fault's build compiles it again

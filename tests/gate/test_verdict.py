@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
+from statistics import NormalDist
+
 import pytest
+from support.records import run_record
 
 from orthobench.analysis.inference import Verdict
 from orthobench.gate.baseline import CheckedRun, Update
-from orthobench.gate.results import SeedResult
-from orthobench.gate.update import check_detection, with_new_values
+from orthobench.gate.results import SeedResult, collect_results
+from orthobench.gate.update import with_new_values
 from orthobench.gate.verdict import Finding, exit_code, judge, refusal, skipped
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
+from orthobench.store import open_store
 
 FACTS = {
     "cpu": "abacus",
@@ -62,13 +67,40 @@ def test_verdict_on_values_around_one(values, expected, direction):
     finding = verdict(run, now(*(sign * value for value in values)))
     assert finding.verdict == expected
     assert bool(finding.reason) == (expected in ("worse", "inconclusive"))
-    assert finding.power == pytest.approx(0.98, abs=0.02)
     assert finding.passes == (expected in ("same", "better"))
 
 
 def test_diverged_run_is_worse():
     finding = verdict(checked(), now(1.0, 1.1) | {2: SeedResult(diverged=True)})
     assert (finding.verdict, finding.reason) == ("worse", "diverged: seed 2")
+
+
+def test_run_that_this_code_cannot_train_is_worse():
+    finding = verdict(checked(), now(1.0, 1.1) | {2: SeedResult(broken="failed: lstm.py:7 raises ValueError")})
+    assert (finding.verdict, finding.reason) == ("worse", "seed 2: failed: lstm.py:7 raises ValueError")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("lstm.py:7 raises ValueError", "broken"),
+        ("segmentation fault", "broken"),
+        ("killed by signal 9 (out of memory?)", "missing"),
+        ("killed by signal 15 (Terminated)", "missing"),
+    ],
+)
+def test_failed_run_is_broken_unless_the_system_killed_it(tmp_path, message, expected):
+    config = resolve(Catalog(), "adding", "rnn", {})
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        run = store.start(run_record(config.spec), {})
+        store.update(run.id, {"status": "failed", "message": message})
+        (result,) = collect_results(store, [config], None, {}).values()
+        (refused,) = collect_results(store, [config], None, {config.spec.key: "no gradient"}).values()
+        (other,) = collect_results(store, [config], {"commit": "another"}, {}).values()
+    assert getattr(result, expected) == f"failed: {message}"
+    assert not (result.broken and result.missing)
+    assert (refused.broken, refused.missing) == ("could not start: no gradient", "")
+    assert other.missing.startswith("by other code")
 
 
 def test_unmeasured_run_is_missing():
@@ -180,29 +212,30 @@ def test_unchanged_value_of_all_seeds_is_the_same_although_no_loss_is_allowed(va
     assert (worse.verdict, f"{worse.loss:.3f}") == ("worse", "0.017")
 
 
-def test_update_says_that_equal_seeds_allow_no_loss():
-    run = measured_with(2 / 3, "max", 20)
-    (line,) = check_detection(run)
-    assert "nothing may be lost (measured), because all 20 seeds have the value 0.6667" in line
-    assert "set allowed_loss" in line
-    allowed = run.metrics["accuracy"].model_copy(update={"allowed_loss": 0.02})
-    (line,) = check_detection(run.model_copy(update={"metrics": {"accuracy": allowed}}))
-    assert "0.02 may be lost (set by hand, 0 by the rule)" in line
+@pytest.mark.parametrize(
+    ("deviations", "expected"),
+    [(0, "same"), (1, "same"), (3, "inconclusive"), (5, "worse"), (-5, "better")],
+)
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_three_standard_deviations_may_be_lost_unless_the_authors_allow_another_loss(deviations, expected, direction):
+    """Of values with a mean of 0 and a standard deviation of 1, twenty in the baseline and eight now."""
+    normal = NormalDist().inv_cdf
+    before, values = ([normal((i + 0.5) / n) for i in range(n)] for n in (20, 8))
+    before = [value / statistics.stdev(before) for value in before]
+    loss = deviations if direction == "min" else -deviations
+    run = checked(before, direction, allowed=None)
+    finding = verdict(run, now(*(value + loss for value in values)))
+    assert (finding.verdict, finding.allowed) == (expected, pytest.approx(3))
+    strict = checked(before, direction, allowed=0.0)
+    assert verdict(strict, now(*(value + loss for value in values))).allowed == 0
 
 
 def test_two_seeds_are_undecided_with_the_reason():
     for run in (checked([1.0, 1.1]), checked(seeds=(0, 1))):
         finding = refusal(run, "c")
         assert finding.verdict == "inconclusive"
-        assert "2 seeds cannot be evidence" in finding.reason
-        assert "one degree of freedom" in finding.reason
+        assert "2 seeds cannot be evidence: take 3 or more" in finding.reason
     assert refusal(checked(), "c") is None
-
-
-def test_deviation_of_two_values_spans_a_factor_of_seventy():
-    from scipy.stats import chi2
-
-    assert (chi2.ppf(0.975, 1) / chi2.ppf(0.025, 1)) ** 0.5 == pytest.approx(70, rel=0.05)
 
 
 def test_missing_values_and_another_task_are_refused():
@@ -215,7 +248,7 @@ def test_missing_values_and_another_task_are_refused():
     ("ratios", "expected"), [((4, 4, 4), "same"), ((4, 4, 90), "same"), ((13, 13, 1), "worse"), ((1, 1, 1), "better")]
 )
 def test_speed_counts_on_request(ratios, expected):
-    run = checked(speed={"ratio": 4.0, "allowed_factor": 3.0})
+    run = checked(step_ratio=4.0, speed={"allowed_factor": 3.0})
     measured = {
         seed: SeedResult({("mse", "final"): value}, facts=FACTS, speed=ratio)
         for seed, (value, ratio) in enumerate(zip((1.0, 1.1, 0.9), ratios, strict=True))
@@ -228,7 +261,7 @@ def test_speed_counts_on_request(ratios, expected):
 
 
 def test_unmeasured_speed_fails_only_on_request():
-    run = checked(speed={"ratio": 4.0})
+    run = checked(step_ratio=4.0)
     for counts, code in ((False, 0), (True, 3)):
         assert exit_code(judge(run, ORIGIN, now(1.0, 1.1, 0.9), counts)) == code
 

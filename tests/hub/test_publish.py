@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
 import yaml
 from support.pages import add_run
 
 from orthobench.store import open_store
-from orthobench.store.tables import unpack
+from orthobench.store.blocks import unpack
 
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
 RUNS = (
@@ -97,11 +97,10 @@ def test_merged_runs_have_all_rows_of_the_published_ones(orthobench, trained):
 
 def test_no_path_of_this_machine_is_published(orthobench, trained):
     orthobench("publish", "--hub", "./pub", "a.db")
-    for name in contents():
-        if name.endswith(".parquet"):
-            text = str(pyarrow.parquet.read_table(name).to_pylist())
-            assert str(Path.cwd()) not in text
-            assert str(Path.home()) + "/" not in text
+    assert len(contents()) == 2
+    for content in contents().values():
+        assert str(Path.cwd()).encode() not in content
+        assert f"{Path.home()}/".encode() not in content
 
 
 def test_values_that_are_not_finite_and_several_writings_of_a_place_survive(orthobench, database):
@@ -120,7 +119,7 @@ def test_publishing_again_adds_only_what_is_new(orthobench, database):
     assert again.out == "./pub: 1 run added, 2 known, 1 without a result\n"
     after = contents()
     assert {name: after[name] for name in before} == before
-    assert len(after) == len(before) + 6
+    assert len(after) == len(before) + 1
     assert orthobench("publish", "--hub", "./pub", database).out == "./pub: 0 runs added, 4 known, 1 without a result\n"
     assert contents() == after
     merged = orthobench("merge", "./pub", "--db", "b.db")
@@ -145,17 +144,29 @@ def test_others_files_stay(orthobench, database):
         assert merged.execute("SELECT final_value FROM run WHERE model = 'lstm' AND seed = 0").fetchall() == [(0.7,)]
 
 
-def test_card_names_a_folder_for_each_table(orthobench, database):
+def test_card_names_the_tables(orthobench, database):
     orthobench("publish", "--hub", "./pub", database)
-    head = yaml.safe_load(Path("pub/README.md").read_text().split("---\n")[1])
-    for config in head["configs"]:
-        files = list(Path("pub").glob(config["data_files"]))
-        assert len(files) == 1, config
-        table = pyarrow.parquet.read_table(files[0])
-        assert table.num_columns > 1
-    assert {config["config_name"] for config in head["configs"]} == {path.name for path in Path("pub").iterdir()} - {
-        "README.md"
-    }
+    page = Path("pub/README.md").read_text()
+    assert "benchmark" in yaml.safe_load(page.split("---\n")[1])["tags"]
+    (file,) = Path("pub/runs").iterdir()
+    for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE):
+        assert rows(str(file), f"SELECT count(*) FROM {name}")
+
+
+def test_only_what_belongs_to_the_runs_is_published(orthobench, database):
+    with open_store(database) as store:
+        add_run(store, "gru", 7, SETTINGS, environment={"cpu": "secret"})
+    orthobench("publish", "--hub", "./pub", database, "--model", "lstm")
+    (file,) = Path("pub/runs").iterdir()
+    assert b"secret" not in file.read_bytes()
+    assert rows(str(file), "SELECT count(*) FROM run")[0] == [(3,)]
+
+
+def test_many_runs_are_several_files(orthobench, database, monkeypatch):
+    monkeypatch.setattr("orthobench.hub.publish.RUNS_OF_A_FILE", 3)
+    assert orthobench("publish", "--hub", "./pub", database).out.startswith("./pub: 4 runs added")
+    assert len(list(Path("pub/runs").iterdir())) == 2
+    assert orthobench("merge", "./pub", "--db", "b.db").out.startswith("./pub: 4 runs added")
 
 
 @pytest.mark.parametrize("place", ["hf://a/b/c", "s3://bucket/x", "../..\0", "", "hf://../x", "http://h/x"])

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 import torch
+from support.own_cells import MinimalGated, Peephole
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError
@@ -22,7 +23,7 @@ from orthobench.models.rnn import RNN
 from orthobench.probe import ProbeContext
 from orthobench.probes.orthogonality import Orthogonality
 from orthobench.recurrence import GradientTrace
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.backends import forget_used, last_used, use_backend
 from orthobench.tasks.adding import Adding, AddingSettings
 
 UNITS, INPUTS, OUTPUTS, STEPS, BATCH = 6, 3, 2, 9, 4
@@ -374,13 +375,15 @@ class BackwardsInBlocks(nn.GRU):
         return torch.cat([super(BackwardsInBlocks, self).forward(block)[0] for block in x.split(7)])
 
 
-class Unnamed(nn.Module):
-    def __init__(self, d_model):
-        super().__init__()
-        self.i, self.h = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+class UndefinedAhead(nn.GRU):
+    """Its outputs become NaN where later inputs are large."""
 
-    def forward(self, a, b):
-        return torch.tanh(self.i(a) + self.h(b))
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+
+    def forward(self, x):
+        is_large = x.mean((0, 2), keepdim=True) > 1
+        return super().forward(x)[0].masked_fill(is_large, torch.nan)
 
 
 class Detached(nn.GRU):
@@ -402,6 +405,100 @@ class Mixes(nn.GRU):
 class Needs(nn.GRU):
     def __init__(self, input_size, hidden_size, heads):
         super().__init__(input_size, hidden_size)
+
+
+class BatchNormCell(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.cell, self.norm = nn.RNNCell(input_size, hidden_size), nn.BatchNorm1d(hidden_size)
+
+    def forward(self, x, h=None):
+        return self.cell(x, None if h is None else self.norm(h))
+
+
+class CentredInTraining(nn.RNN):
+    """Statistics of the batch without a module for them."""
+
+    def forward(self, x, h=None):
+        return super().forward(x - x.mean(1, keepdim=True) if self.training else x, h)
+
+
+class DropoutCell(nn.RNNCell):
+    """Random in training, and each sequence on its own."""
+
+    def forward(self, x, h=None):
+        return super().forward(nn.functional.dropout(x, 0.5, self.training), h)
+
+
+class ParametrisedCell(nn.Module):
+    def __init__(self, input_size, hidden_size, kind="orthogonal"):
+        super().__init__()
+        self.i, self.h = nn.Linear(input_size, hidden_size), nn.Linear(hidden_size, hidden_size, bias=False)
+        getattr(nn.utils.parametrizations, kind)(self.h)
+
+    def forward(self, x, h=None):
+        return torch.tanh(self.i(x) if h is None else self.i(x) + self.h(h))
+
+
+@pytest.mark.parametrize(
+    ("layer", "given"),
+    [
+        *((ParametrisedCell, {"kind": kind}) for kind in ("orthogonal", "weight_norm", "spectral_norm")),
+        (nn.RNNCell, {"constrain": "cayley"}),
+    ],
+)
+def test_parametrised_weight_is_computed_once_in_a_pass(layer, given, monkeypatch):
+    model = build(layer, **given).eval()
+    x = torch.randn(9, 2, model.signature.input_size, generator=torch.Generator().manual_seed(0))
+    h, steps = None, []
+    for each in x:
+        h = model.layer(each, h)
+        steps.append(h)
+    calls = []
+    owner = next(module for module in model.modules() if isinstance(module, nn.utils.parametrize.ParametrizationList))
+    forward = type(owner).forward
+    monkeypatch.setattr(type(owner), "forward", lambda self: calls.append(0) or forward(self))
+    with use_backend("reference"):
+        outputs, _ = model.run(x)
+    assert len(calls) == sum(isinstance(each, nn.utils.parametrize.ParametrizationList) for each in model.modules())
+    torch.testing.assert_close(outputs, torch.stack(steps))
+    torch.testing.assert_close(model.run(x)[0], outputs)  # by a kernel, which computes it from the step's record
+
+
+def test_dropout_in_training_keeps_sequences_apart():
+    assert build(DropoutCell).interface.way.is_cell
+
+
+class CarryFirst(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i, self.h = nn.Linear(input_size, hidden_size), nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, h, x):
+        return torch.tanh(self.i(x) + self.h(h))
+
+
+class CarriedSequence(nn.GRU):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+
+    def forward(self, carry, xs):
+        out, h = super().forward(xs, carry)
+        return h, out
+
+
+class Explodes(nn.Module):
+    """Its outputs overflow in 64 steps."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i = nn.Linear(input_size, hidden_size)
+
+    def forward(self, x):
+        steps = [self.i(x[0])]
+        for step in x[1:]:
+            steps.append(self.i(step) + 10 * steps[-1])
+        return torch.stack(steps)
 
 
 class Raises(nn.GRU):
@@ -427,16 +524,24 @@ class NoSize(nn.Module):
         (Keeps, "keeps a state between calls"),
         (Random, "random in evaluation mode"),
         (Infinite, "NaN or infinite"),
+        (Explodes, "NaN or infinite"),
         (LastOnly, r"returns \[3, 8\] for sequences .*and nothing of shape"),
         (AheadByFive, "must be causal"),
         (BackwardsInBlocks, "must be causal"),
-        (Unnamed, r"not clear which argument of forward\(a, b\) is the state: name the inputs x and the state h"),
+        (UndefinedAhead, "must be causal"),
+        (CarryFirst, "forward takes h before x: a layer takes its inputs first, then its state"),
+        (CarriedSequence, "forward takes carry before xs"),
         (Detached, "no gradient"),
         (Mixes, "influence each other"),
+        (BatchNormCell, "influence each other in training, as by the batch statistics of BatchNorm: use LayerNorm"),
+        (CentredInTraining, "influence each other in training"),
         (Needs, "the constructor of here:Needs needs heads: set heads=VALUE"),
         (Raises, "RuntimeError: no licence"),
         (Exits, "SystemExit: 3"),
-        (NoSize, r"constructor \(depth\) is a size .*docs/any-layer.md"),
+        (
+            NoSize,
+            r"constructor \(depth\) is a size .*wrap it in a class of yours, as `orthobench plugins adapter` prints it",
+        ),
         (int, "not a class derived from torch.nn.Module"),
     ],
 )
@@ -447,69 +552,48 @@ def test_other_layers_are_refused_in_one_line(layer, words):
     assert isinstance(torch.rand(1).item(), float)
 
 
-class CarryFirst(nn.Module):
-    def __init__(self, input_size, hidden_size):
-        super().__init__()
-        self.i, self.h = nn.Linear(input_size, hidden_size), nn.Linear(hidden_size, hidden_size)
+class PairCell(nn.Module):
+    """A cell that needs its state, a pair, and returns its outputs and the next one."""
 
-    def forward(self, h, x):
-        return torch.tanh(self.i(x) + self.h(h))
-
-
-class WithoutNames(CarryFirst):
-    def forward(self, a, b):
-        return super().forward(a, b)
-
-
-class WithOutputs(CarryFirst):
-    def forward(self, carry, x):
-        carry = super().forward(carry, x)
-        return carry, 2 * carry
-
-
-class EqualSizes(CarryFirst):
-    def __init__(self, input_size, hidden_size):
-        assert input_size == hidden_size
-        super().__init__(input_size, hidden_size)
-
-
-class FlaxLSTM(nn.Module):
     def __init__(self, input_size, hidden_size):
         super().__init__()
         self.cell = nn.LSTMCell(input_size, hidden_size)
 
-    def forward(self, carry, x):
-        h, c = self.cell(x, (carry[1], carry[0]))
-        return (c, h), h
+    def forward(self, x, state):
+        h, c = self.cell(x, state)
+        return 2 * h, (h, c)
 
 
-class CarriedSequence(nn.GRU):
-    def __init__(self, input_size, hidden_size):
-        super().__init__(input_size, hidden_size)
+@pytest.mark.parametrize(
+    ("layer", "interface"),
+    [(nn.LSTM, "rnn"), (nn.LSTMCell, "cell"), (PairCell, "cell"), (Leaky, "cell"), (Sums, "sequence")],
+)
+def test_interface_that_is_named_is_the_one_that_is_found(layer, interface):
+    found, named = build(layer), build(layer, interface=interface)
+    assert found.interface == named.interface
+    assert found.interface.way.interface == interface
+    torch.testing.assert_close(found(inputs())[0], named(inputs())[0])
 
-    def forward(self, carry, xs):
-        out, h = super().forward(xs, carry)
-        return h, out
+
+def test_layer_that_is_named_a_sequence_carries_no_state():
+    assert build(nn.GRU, interface="sequence").initial_state(BATCH) == ()
 
 
-@pytest.mark.parametrize("layer", [CarryFirst, WithoutNames, WithOutputs, EqualSizes, FlaxLSTM, CarriedSequence])
-def test_a_state_before_the_inputs_is_not_taken_for_them(layer):
-    model, x = build(layer), inputs()
-    assert model.interface.way.state_first
-    own = x if model.map_weight is None else nn.functional.linear(x, model.map_weight, model.map_bias)
-    zeros = torch.zeros(BATCH, UNITS)
-    if layer is CarriedSequence:
-        expected = model.layer(zeros[None], own)[1]
-    else:
-        carry, steps = (zeros, zeros) if layer is FlaxLSTM else zeros, []
-        for step in own:
-            value = model.layer(carry, step)
-            carry, output = value if isinstance(value, tuple) else (value, value)
-            steps.append(output)
-        expected = torch.stack(steps)
-    torch.testing.assert_close(model(x)[0], linear(expected, model))
-    first, state = model(x[:4])
-    torch.testing.assert_close(torch.cat((first, model(x[4:], state)[0])), model(x)[0])
+@pytest.mark.parametrize(
+    ("layer", "interface", "words"),
+    [
+        (
+            nn.GRUCell,
+            "sequence",
+            r"for inputs \[64, 3, 5\]; wrap it .* `orthobench plugins adapter`",
+        ),
+        (nn.GRU, "cell", "influence each other"),
+        (Sums, "rnn", "the state that it returns does not continue a sequence: set interface=sequence"),
+    ],
+)
+def test_wrong_interface_is_one_line(layer, interface, words):
+    with pytest.raises(UsageError, match=words):
+        build(layer, interface=interface)
 
 
 class Dilated(nn.GRU):
@@ -531,20 +615,6 @@ class AtMost20(nn.GRU):
 
     def forward(self, x):
         return super().forward(x + self.positions[: len(x)].expand(len(x), -1, -1))
-
-
-class Explodes(nn.Module):
-    """Its outputs overflow in 64 steps, but not in 16."""
-
-    def __init__(self, input_size, hidden_size):
-        super().__init__()
-        self.i = nn.Linear(input_size, hidden_size)
-
-    def forward(self, x):
-        steps = [self.i(x[0])]
-        for step in x[1:]:
-            steps.append(self.i(step) + 10 * steps[-1])
-        return torch.stack(steps)
 
 
 class DelayedCell(nn.Module):
@@ -580,7 +650,7 @@ def test_state_that_grows_is_not_carried():
     assert model.initial_state(BATCH) == ()
 
 
-@pytest.mark.parametrize("layer", [Dilated, AtMost20, Explodes])
+@pytest.mark.parametrize("layer", [Dilated, AtMost20])
 def test_length_of_the_trial_suits_the_layer(layer):
     model = build(layer)
     expected = model.layer(inputs())
@@ -787,3 +857,42 @@ def test_layers_have_scores_of_their_step_or_a_reason():
         stored = {name: value for name, value in scores(layer).items() if name.startswith("orthogonality_jacobian/")}
         assert list(stored) == [f"orthogonality_jacobian/undefined/{reason}"], layer
         assert all(math.isnan(value) for value in stored.values())
+
+
+class NormedCell(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i, self.h, self.norm = (
+            nn.Linear(input_size, hidden_size),
+            nn.Linear(hidden_size, hidden_size),
+            nn.LayerNorm(hidden_size),
+        )
+
+    def forward(self, x, h):
+        return torch.tanh(self.norm(self.i(x) + self.h(h)))
+
+
+@pytest.mark.parametrize("cell", [Peephole, MinimalGated, nn.LSTMCell])
+def test_cell_trains_by_a_kernel_with_the_norms_of_its_steps(cell):
+    model = build(cell)
+    x = torch.randn(9, 4, model.signature.input_size, generator=torch.Generator().manual_seed(0))
+    results = []
+    for backend in ("auto", "reference"):
+        forget_used()
+        trace = GradientTrace()
+        with use_backend(backend):
+            outputs, final = model.run(x, None, trace)
+        assert last_used() == ({"cpu"} if backend == "auto" else set())
+        outputs.sin().sum().backward()
+        gradients = [parameter.grad for parameter in model.layer.parameters()]
+        results.append([outputs, *final, trace.norms["h"], *gradients])
+        model.zero_grad()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_measures_say_what_the_compiler_made_of_a_cell():
+    gated, normed, layer = (model_of(each, "x").measures() for each in (MinimalGated, NormedCell, nn.GRU))
+    assert "compiled (products with a state: 1 and then 1; inputs: 2; vectors: 0)" in gated
+    assert any(line.startswith("a loop in PyTorch: a norm over the units (") for line in normed)
+    assert not any("PyTorch" in line or "compiled" in line for line in layer)

@@ -14,7 +14,6 @@ PROGRAM = """
 import copy, sys
 import torch
 import orthobench.nn
-from orthobench.recurrence.cpu import call_c, c_comparisons
 
 torch.set_num_threads(1)
 layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.cells.__all__ if not name.endswith("Cell")}
@@ -43,10 +42,6 @@ for default in sys.argv[1:]:
             found[name] = results(layer)
         except Exception as error:
             print(default, name, error)
-    if call_c.missing() is None:
-        for name, agrees in c_comparisons.comparisons().items():
-            if not agrees():
-                print(default, "comparison of", name)
     torch.set_default_dtype(torch.float32)
     torch.set_default_device("cpu")
     for name, tensors in found.items():

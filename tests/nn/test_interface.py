@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 from support.layers import CELLS, LAYERS
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parameters_to_vector, parametrizations, parametrize, vector_to_parameters
 
 from orthobench.errors import UsageError
 from orthobench.nn import GORU, GRU, LSTM, RNN, WRNN, LSTMCell, RNNCell, ScoRNN, ScoRNNCell, constrain
@@ -321,3 +323,56 @@ def test_subclass_with_another_constructor_is_reset():
     layer = Fixed()
     layer.reset_parameters(generator(5))
     assert layer.cells[0].recurrent_weight.equal(RNN(M, N, generator=generator(5)).cells[0].recurrent_weight)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_parameters_may_be_parts_of_one_vector(name, x):
+    """The vector begins with one number, so that every other parameter begins at an odd place of it."""
+    layer = LAYERS[name](3, 8, generator=torch.Generator().manual_seed(0))
+    before = layer(x)[0].detach().clone()
+    owners = nn.ModuleList([nn.Linear(1, 1, bias=False), layer])
+    assert all(parameter.is_contiguous() for parameter in layer.parameters())
+    vector_to_parameters(parameters_to_vector(owners.parameters()), owners.parameters())
+    offsets = {parameter.storage_offset() % 2 for parameter in layer.parameters()}
+    assert 1 in offsets
+    outputs = layer(x)[0]
+    torch.testing.assert_close(outputs, before)
+    outputs.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters() if parameter.requires_grad)
+
+
+SHARDED = """
+import sys
+
+import torch
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+
+from orthobench.nn import ORNN
+
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+mesh = init_device_mesh("cpu", (1,))
+x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
+states = []
+for shard in (False, True):
+    layer = ORNN(3, 8, generator=torch.Generator().manual_seed(1))
+    if shard:
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer.attach(optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        layer(x)[0].square().sum().backward()
+        optimizer.step()
+    values = layer.state_dict().values()
+    states.append([value.full_tensor() if shard else value for value in values])
+torch.testing.assert_close(*states)
+distributed.destroy_process_group()
+"""
+
+
+def test_sharded_ornn_trains_as_a_whole_one(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", SHARDED, str(tmp_path / "group")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

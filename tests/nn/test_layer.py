@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import pickle
 import runpy
 from pathlib import Path
@@ -45,7 +46,7 @@ def x() -> torch.Tensor:
 
 
 def test_layer_file_is_current():
-    program = runpy.run_path(str(Path(__file__).parents[2] / "checks" / "layers.py"))
+    program = runpy.run_path(str(Path(__file__).parents[2] / "workshop" / "layers.py"))
     assert program["CELLS"].read_text("utf-8") == program["text"](), "run `make layers`"
 
 
@@ -287,6 +288,19 @@ def test_layers_that_need_their_own_step_say_so(layer, x):
 
 def test_layer_without_its_own_step_says_so():
     assert not ScoRNN(M, N).needs_after_step
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_outputs_do_not_depend_on_later_inputs(name, backend):
+    layer, changed = LAYERS[name](3, 8, generator=torch.Generator().manual_seed(1)), 6
+    x = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad(), use_backend(backend):
+        before = layer(x)[0][:changed]
+        for value in (math.nan, math.inf, 100.0):
+            later = x.clone()
+            later[changed:] = value
+            assert torch.equal(layer(later)[0][:changed], before)
 
 
 @pytest.mark.parametrize("name", LAYERS)

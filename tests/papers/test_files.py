@@ -26,7 +26,7 @@ printed = [{{ metric = "mse", value = 0.010 }}]
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """A function that writes the only papers that there are, by their keys."""
-    monkeypatch.setattr("orthobench.papers.files", lambda package: tmp_path)
+    monkeypatch.setattr("orthobench.papers.reading.files", lambda package: tmp_path)
 
     def write_papers(*keys: str, change=lambda text: text) -> None:
         for key in keys:

@@ -52,7 +52,7 @@ FACTS = [
         "custom_optimizers.py:66",
         {"gradient": "top_row", "recurrent_optimizer": "cayley_rmsprop_keras1"},
         lambda e: (e.task, e.model) == ("mnist", "full_urnn"),
-        17,
+        19,
     ),
     Fact(  # the same, for the plain step along the gradient
         "stwisdom/urnn",

@@ -188,6 +188,10 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("eurnn", PERMUTED, MNIST_2018, hidden_size=512),
         *rows("ornn", ORDERED, MNIST_2018, hidden_size=256),
     ],
+    ("helfrich2018", "figure 4, n = 116 and 170"): [
+        *((model, settings | MNIST_2018) for model, settings in scornn_on_images() if settings["hidden_size"] == 170),
+        *rows("full_urnn", BOTH, MNIST_2018, hidden_size=116),
+    ],
     ("helfrich2018", "table 2"): [
         *rows("scornn", RA, hidden_size=224, negative_ones=22, learning_rate=1e-3, recurrent_learning_rate=1e-3),
         *rows("scornn", RA, hidden_size=322, negative_ones=32, learning_rate=1e-3, recurrent_learning_rate=1e-4),

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from orthobench.model import Signature
+from orthobench.options.assignments import parse_assignments
 from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.plugins import Catalog
-from orthobench.settings.assignments import parse_assignments
 
 ROWS = list(sizes())
 CATALOG = Catalog()

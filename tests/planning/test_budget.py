@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthobench.cli.records import show_duration
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor
 from orthobench.executors.serial import SerialExecutor
 from orthobench.options.arguments import parse_duration
-from orthobench.planning.budget import Budget, by_priority, runs_within, show_duration, span
+from orthobench.planning.budget import Budget, by_priority, runs_within, span
 from orthobench.planning.estimate import Estimate
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
+from orthobench.options.assignments import parse_assignments
 from orthobench.planning.grid import GridAxis, combinations, read_grid
 from orthobench.planning.plan import resolve_grid
 from orthobench.plugins import Catalog
-from orthobench.settings.assignments import parse_assignments
 
 CATALOG = Catalog()
 names = st.text("abcdefgh_", min_size=1, max_size=8)

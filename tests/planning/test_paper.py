@@ -10,7 +10,7 @@ from orthobench.errors import UsageError
 from orthobench.papers import find_paper
 from orthobench.planning.paper import resolve_experiments, restrict, select_experiments
 from orthobench.plugins import Catalog
-from orthobench.spec.index import experiment_runs
+from workshop.index import experiment_runs
 
 CATALOG = Catalog()
 

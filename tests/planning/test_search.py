@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.sweeps import slow_model, wait_for
 
-from orthobench.cli.show import reproduce
+from orthobench.api.commands import reproduce
 from orthobench.errors import UsageError
 from orthobench.planning.search import Search, Trial
 from orthobench.planning.space import Space

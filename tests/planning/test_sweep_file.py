@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,40 @@ def test_file_and_command_line_name_the_same_runs(orthobench, tmp_path):
     wider = keys(orthobench("sweep", "--file", "sweep.toml", "--seeds", "3", "--dry-run", "--no-profile"))
     assert wider[: len(command_line_keys)] == command_line_keys
     assert len(wider) == 36
+
+
+PLUGIN = """
+from orthobench.models.rnn import RNN
+
+
+class Mine(RNN):
+    title = "Mine"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "models"),
+    [("sweep", 'models = ["my_cell"]'), ("run", 'model = "my_cell"'), ("tune", 'models = ["my_cell"]')],
+)
+def test_file_names_its_plugins_next_to_itself(orthobench, tiny_options, tmp_path, command, models):
+    """From another folder than the file's."""
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    (folder / "my_cell.py").write_text(PLUGIN)
+    settings = "\n".join(word.replace("=", " = ") for word in tiny_options if "=" in word)
+    grid = "[grid]\nhidden_size = [4, 5]\n" if command == "tune" else ""
+    settings = re.sub("hidden_size.*", "", settings) if grid else settings
+    text = f'task = "adding"\n{models}\nplugins = ["my_cell.py"]\n[settings]\n{settings}\n{grid}'
+    (folder / "plan.toml").write_text(text)
+    words = ["--trials", "1"] if command == "tune" else []
+    done = orthobench(command, "--file", "plan/plan.toml", *words)
+    assert done.code == 0, done.err
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
+        assert connection.execute("SELECT model, status FROM run").fetchall() == [("my_cell", "finished")]
+    (folder / "plan.toml").write_text(text.replace("my_cell.py", "none.py"))
+    refused = orthobench(command, "--file", "plan/plan.toml", *words)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "plugin file plan/none.py cannot be read" in refused.err
 
 
 scalar = st.one_of(st.booleans(), st.integers(-999, 999), st.floats(1e-6, 1e6), st.text("ab1.", min_size=1))

@@ -39,24 +39,23 @@ class Case:
     corrections: int = 1
 
     @property
+    def operation(self) -> Any:
+        return next(each for each in operations() if each.name == self.op)
+
+    @property
     def gates(self) -> int:
-        return {"gated_recurrence": 2, "lstm": 4, "gru": 3, "lem": 4, "min_gru": 2, "min_lstm": 3}.get(self.op, 1)
+        gates: int = self.operation.gates
+        return gates
 
     @property
     def states(self) -> tuple[str, ...]:
         """The names of its states in a trace."""
-        return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z"), "oscillators": ("h", "z")}.get(
-            self.op, ("h",)
-        )
+        return "h", *self.operation.states[1:]
 
     @property
     def has_memory(self) -> bool:
         """Whether the state is a matrix, which each step's output is read from."""
         return self.op == "delta_rule"
-
-    def weight_shape(self, n: int) -> tuple[int, int]:
-        rows = {"gated_recurrence": 1, "lipschitz": 2}.get(self.op, self.gates)
-        return rows * n, 2 * n if self.op == "cornn" else n
 
     def features(self, n: int) -> int:
         """The nearest size from n up that the case takes."""
@@ -80,9 +79,9 @@ class Case:
         if self.op in ("diagonal_recurrence", "independent_recurrence"):
             weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
         elif self.op in ("min_gru", "min_lstm", "oscillators"):
-            weight = 0.5 * normal(n * (4 if self.op == "oscillators" else self.gates))
+            weight = 0.5 * normal(n * self.operation.rows)
         else:
-            weight = normal(*self.weight_shape(n)) / n**0.5
+            weight = normal(*self.operation.matrix_shape(n, {})) / n**0.5
         arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
         match self.op:
             case "recurrence":
@@ -193,10 +192,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def call_of(case: Any, arguments: list[Any], trace: GradientTrace | None = None) -> Call:
     """The operation's call with these arguments."""
-    operation: Any = next(each for each in operations() if each.name == case.op)
+    operation: Any = next(each for each in operations() if each.name == case.op)  # of any case with the name of one
     x, weight, *rest = arguments
     width = len(operation.states)
-    return operation.call(x, weight, tuple(rest[:width]), trace, *rest[width:])
+    called: Call = operation.call(x, weight, tuple(rest[:width]), trace, *rest[width:])
+    return called
 
 
 def run(module: ModuleType, case: Any, arguments: list[Any], seed: int = 0) -> dict[str, Tensor]:
@@ -259,7 +259,7 @@ def agree() -> Callable[..., None]:
 def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail unless the passes over float32 of the test run in C, and not in torch, their fallback."""
     if call_c.missing():
-        pytest.skip("no C compiler")
+        pytest.skip("no C compiler (Debian: gcc, libc6-dev)")
     serves, answers = call_c.serves, []
 
     def noting(layout: str, *tensors: Tensor | None) -> bool:

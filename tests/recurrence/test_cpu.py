@@ -40,8 +40,13 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
+from orthobench.recurrence.cpu.dense import DenseKernel
+from orthobench.recurrence.ops import operations
 
-pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)"),
+    pytest.mark.grid,
+]
 
 
 def on_cpu(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...], *parameters: Any) -> Any:
@@ -314,25 +319,30 @@ def test_functions_are_accurate() -> None:
     assert float(((c.flatten() - exact) / exact)[normal].abs().max()) < 4e-7
 
 
-SATURATING: dict[str, tuple[Any, int, list[Any]]] = {
-    "tanh": (recurrence, 1, []),
-    "tanh-euler": (recurrence, 1, [TANH, None, 0.5]),
-    "independent": (independent_recurrence, 1, [TANH]),
-    "gated": (gated_recurrence, 2, [0.5]),
-    "lipschitz": (lipschitz, 1, [0.5]),
-    "lstm": (lstm, 4, []),
-    "gru": (gru, 3, []),
-    "gru-after": (gru, 3, [None, True]),
-    "cornn": (cornn, 1, [0.5, 1.3, 0.7]),
-    "lem": (lem, 4, [0.5]),
-    "slstm": (slstm, 4, []),
+SATURATING: dict[str, tuple[Any, list[Any]]] = {
+    "tanh": (recurrence, []),
+    "tanh-euler": (recurrence, [TANH, None, 0.5]),
+    "independent": (independent_recurrence, [TANH]),
+    "gated": (gated_recurrence, [0.5]),
+    "lipschitz": (lipschitz, [0.5]),
+    "lstm": (lstm, []),
+    "gru": (gru, []),
+    "gru-after": (gru, [None, True]),
+    "cornn": (cornn, [0.5, 1.3, 0.7]),
+    "lem": (lem, [0.5]),
+    "slstm": (slstm, []),
 }
-"""Operations with tanh: their blocks of x and their parameters."""
+"""Operations with tanh and their parameters; every dense cell is one of them."""
+
+
+def test_every_dense_cell_is_tested_where_it_saturates() -> None:
+    dense_cells = {each.name for each in operations() if issubclass(kernels.find(each, "cpu") or object, DenseKernel)}
+    assert dense_cells - {operation.name for operation, _ in SATURATING.values()} == set(), "add it to SATURATING"
 
 
 def slopes(name: str, block: int | None, z: Tensor, run: Any, dtype: torch.dtype) -> Tensor:
     """The gradient of one step's results by z, without a product. z is a block of x; None: the LSTM's cell."""
-    operation, _, parameters = SATURATING[name]
+    operation, parameters = SATURATING[name]
     n = len(z)
     x, state = z.new_full((1, n, operation.gates), 0.7), [z.new_full((n, 1), 0.5) for _ in operation.states]
     if block is None:
@@ -353,7 +363,10 @@ def defined(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...]
 
 @pytest.mark.parametrize(
     ("name", "block"),
-    [("lstm", None), *((name, block) for name, (_, gates, _) in SATURATING.items() for block in range(gates))],
+    [
+        ("lstm", None),
+        *((name, block) for name, (operation, _) in SATURATING.items() for block in range(operation.gates)),
+    ],
 )
 def test_derivatives_are_as_accurate_as_torch(name: str, block: int | None) -> None:
     """Of tanh and of the sigmoid where they saturate and 1 - a^2 cancels: at worst, and on average over many numbers.

@@ -25,7 +25,7 @@ from orthobench.recurrence.passes.convolution import in_pytorch
 pytestmark = pytest.mark.grid
 
 Run = Callable[[Call], Result]
-in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 CASE = SimpleNamespace(name="delta_rule", op="delta_rule")
 KERNELS = [
     pytest.param(cpu, torch.float32, 2e-5, id="c", marks=in_c),

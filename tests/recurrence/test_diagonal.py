@@ -17,7 +17,7 @@ from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.diagonal.cuda import Diagonal
 
 Run = Callable[[Call], Result]
-in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 
 
 def in_pieces(call: Call) -> Result:

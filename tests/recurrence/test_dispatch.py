@@ -54,13 +54,13 @@ def _no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
             function.cache_clear()
         operation._logged.clear()
 
-    monkeypatch.setattr(library, "_FOLDER", tmp_path)
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
     forget()
     yield
     forget()
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 def test_auto_selects_the_fastest() -> None:
     assert recurrence.chosen_backend(X, W) == "cpu"
     assert recurrence.chosen_backend(X.double(), W.double()) == "reference"

@@ -10,7 +10,7 @@ import torch
 from orthobench.recurrence import cross_entropy, use_backend
 from orthobench.recurrence.cpu import call_c
 
-pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 
 
 def outcome(logits: torch.Tensor, targets: torch.Tensor, weight: float) -> list[torch.Tensor]:

@@ -23,7 +23,7 @@ from orthobench.recurrence.ops.mlstm.cuda import MLSTM, chunk
 
 pytestmark = pytest.mark.grid
 
-in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 CASE = SimpleNamespace(name="mlstm", op="mlstm")
 KERNELS = [
     pytest.param(cpu, torch.float32, 1e-4, id="c", marks=in_c),

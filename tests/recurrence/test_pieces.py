@@ -64,7 +64,7 @@ def test_oscillators_equal_powers_of_their_matrices(steps):
             np.testing.assert_allclose([y[:, unit], z[:, unit]], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 @pytest.mark.parametrize("operation", [min_gru, min_lstm])
 def test_extreme_gates_stay_finite_in_single_precision(operation):
     """Gates at +-200 are 0 or 1 to the rounding; the two of minLSTM stay normalised where both are tiny."""
@@ -84,7 +84,7 @@ def test_extreme_gates_stay_finite_in_single_precision(operation):
         torch.testing.assert_close(actual.double(), truth)
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 def test_minlstm_weighs_two_tiny_gates():
     """Where e^-f and e^-i exceed float32, their ratio does not. Two gates of exactly 0 have none."""
     f = torch.tensor([-200.0, -100, -90, -89, -95, -81, -79, -torch.inf])

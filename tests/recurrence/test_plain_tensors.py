@@ -25,7 +25,7 @@ from orthobench.recurrence.projection import add_to_first
 from orthobench.training.optimizers import Adam
 
 pytestmark = [
-    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"),
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)"),
     pytest.mark.filterwarnings("ignore"),  # of torch's own modes
 ]
 T, B, N = 3, 2, 4

@@ -75,7 +75,7 @@ def test_functions_match_on_narrower_vectors(shape: tuple[int, ...]) -> None:
     assert_is(gated_sum, by_gated_sum, second, way)
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 def test_thread_count_changes_no_number(restored_threads: None) -> None:
     first, second, way = arguments_of((40, 33))
     results = []
@@ -98,7 +98,7 @@ def test_large_results_written_around_the_caches_match() -> None:
         assert torch.equal(whole, torch.stack(parts, dim=1).flatten(0, 1))
 
 
-@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 def test_gelu_is_exact_in_its_tails() -> None:
     """Relative to the value, where torch's float32 subtracts equal numbers; and NaN comes out as NaN."""
     z = torch.linspace(-12, 12, 4001)

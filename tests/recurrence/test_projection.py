@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orthobench.recurrence import project
 from orthobench.recurrence.cpu import call_c
 
-in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 
 
 @in_c
@@ -79,3 +79,11 @@ def test_only_requested_gradients_are_computed() -> None:
 def test_other_types_use_torch(dtype: torch.dtype) -> None:
     inputs, weight = torch.randn(3, 2, 4).to(dtype), torch.randn(5, 4).to(dtype)
     assert torch.equal(project(inputs, weight), torch.nn.functional.linear(inputs, weight))
+
+
+@in_c
+def test_missing_kernels_fall_back_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, weight = torch.randn(3, 2, 4), torch.randn(5, 4, requires_grad=True)
+    assert "Project" in type(project(inputs, weight).grad_fn).__name__
+    monkeypatch.setattr(call_c, "missing", lambda: "not built")
+    assert "Project" not in type(project(inputs, weight).grad_fn).__name__

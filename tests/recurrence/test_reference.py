@@ -144,6 +144,8 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                         unit = k / np.sqrt(k @ k + 1e-6)
                         memory = memory + beta * np.outer(unit, v - unit @ memory)
                     h = memory.ravel()
+                case _:
+                    raise NotImplementedError(f"write a step of {case.op} with NumPy as a case of `transcribed`")
             states[t, sample] = q @ memory / np.sqrt(q @ q + 1e-6) if case.has_memory else h
     return states
 
@@ -170,9 +172,11 @@ def h_of_second(case: Any, arguments: list[Any], x: Tensor, before: Tensor, seco
             return before + arguments[4] * second
         case "oscillators":
             return before + weight[3 * n :] * second
-        case _:
+        case "lem":
             length = arguments[4] * (x[:, 2 * n : 3 * n] + before @ weight[2 * n : 3 * n].T).sigmoid()
             return (1 - length) * before + length * (x[:, 3 * n :] + second @ weight[3 * n :].T).tanh()
+        case _:
+            raise NotImplementedError(f"write h of {case.op} over its second state as a case of `h_of_second`")
 
 
 def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, call: Any) -> None:

@@ -29,7 +29,10 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.cpu import call_c
 
-pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)"),
+    pytest.mark.grid,
+]
 STEPS, BATCH, BAD, N = 35, 19, 3, 18  # more steps than a chunk has, more rows than a tile, no whole vector
 Function = Callable[..., Sequence[Tensor]]
 

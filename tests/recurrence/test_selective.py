@@ -22,7 +22,7 @@ from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective import cuda as selective_pieces
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 
-in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 CASE = SimpleNamespace(name="selective_scan", op="selective_scan")
 
 

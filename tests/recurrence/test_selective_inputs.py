@@ -19,7 +19,7 @@ from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 from orthobench.recurrence.passes.convolution import in_pytorch
 
-pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
 Run = Callable[[Call], Result]
 
 

@@ -41,7 +41,7 @@ def test_rounding_has_no_bias(call_of: Callable[[int, float, Tensor, Tensor], Ca
     `off` is the pre-activation of a candidate of 0.
     """
     if call_c.missing():
-        pytest.skip("no C compiler")
+        pytest.skip("no C compiler (Debian: gcc, libc6-dev)")
 
     def states(steps: int, gate: float, candidates: Tensor, state: float) -> Tensor:
         outputs, _ = native.run(call_of(steps, gate, candidates, torch.full((1, UNITS), state)))

@@ -16,7 +16,10 @@ from orthobench.recurrence.call import Result
 from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 
-pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)"),
+    pytest.mark.grid,
+]
 CASE = SimpleNamespace(name="slstm", op="slstm")
 
 

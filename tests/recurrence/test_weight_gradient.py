@@ -14,6 +14,7 @@ from orthobench.recurrence import (
     TANH,
     Projection,
     gru,
+    kernels,
     lem,
     lstm,
     recurrence,
@@ -23,10 +24,14 @@ from orthobench.recurrence import (
     use_backend,
 )
 from orthobench.recurrence import threads as threads_module
-from orthobench.recurrence.cpu import call_c, matrix_products
+from orthobench.recurrence.cpu import call_c, dense, matrix_products
 from orthobench.recurrence.cpu import native as cpu
+from orthobench.recurrence.ops import operations
 
-pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)"),
+    pytest.mark.grid,
+]
 
 # Steps, batch, features, inputs: single ones, no multiples of 16, several groups of rows, several chunks of steps,
 # groups larger than a block of rows, and sums larger than the cache.
@@ -54,6 +59,13 @@ FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "slstm": (slstm, {}),
 }
 each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def test_every_cell_that_projects_its_inputs_is_tested() -> None:
+    projecting = {
+        each.name for each in operations() if getattr(kernels.find(each, "cpu"), "makes", None) is dense.makes
+    }
+    assert projecting - {operation.name for operation, _ in FORMS.values()} == set(), "add it to FORMS"
 
 
 def normal(*shape: int, seed: int) -> Tensor:

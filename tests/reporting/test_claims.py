@@ -17,7 +17,8 @@ from orthobench.analysis.claims.trajectories import EndsAtDistance
 from orthobench.analysis.statistics import share_of_seeds
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.page.pages import mark_repeated_claims
+from orthobench.reporting.account.paper_views import mark_repeated_claims
+from orthobench.reporting.account.verdict_sheet import square
 from orthobench.store import MetricRow, Status
 
 FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]
@@ -224,7 +225,7 @@ def test_times_of_several_machines_are_not_compared(database):
     claim = stated("ratio", ratio=1.0, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert (has_held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
+    assert (has_held(finding), finding.reason) == (None, "needs times of one machine and clock, and has 2")
 
 
 def test_headlines_count_a_claim_once_if_it_can_fail(database):
@@ -255,6 +256,7 @@ def test_headlines_count_a_claim_once_if_it_can_fail(database):
     assert counts.hollow == (1, 1)
     apart = "1 has fewer than 3 seeds; 1 repeats another paper's on the same runs; 1 holds even for broken models"
     assert counts.apart == apart
+    assert counts.words == "1 held, 1 did not hold"
     computed = [
         ClaimResult(EndsAtDistance(text="", panel=panel, at_least=1.0), share_of_seeds([holds]), "")
         for panel, holds in zip("ab", (True, False), strict=True)
@@ -262,6 +264,27 @@ def test_headlines_count_a_claim_once_if_it_can_fail(database):
     assert [finding.verdict for finding in computed] == ["held", "did not hold"]
     counts = count_claims(computed)
     assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
+
+
+def test_claims_at_settings_chosen_here_count_apart(database):
+    """The same statement at a rate that no source states, of one model and of its rivals, and with one seed."""
+    printed, chosen, few = (experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm", "gru"))
+    chosen, few = (each.model_copy(update={"own_settings": True}) for each in (chosen, few))
+    for seed in range(3):
+        database.run(printed, seed, test=FALLS)
+        database.run(chosen, seed, test=FALLS)
+    database.run(few, 0, test=FALLS)
+    claims = [stated("ends_below", model, text=model, share=0.5) for model in ("rnn", "lstm", "gru")]
+    claims += [stated("ends_below", "lstm", text="lower", share=0.001), stated("best", text="best", others=["lstm"])]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    view = database.view(paper(printed, chosen, few, artifacts=[artifact]))
+    own, one_seed = "at settings chosen here", "fewer than 3 seeds"
+    assert [result.uncounted for result in view.claim_results] == ["", own, one_seed, own, own]
+    counts = count_claims(view.claim_results)
+    assert (counts.confirmed, counts.decided, counts.hollow) == (1, 1, (1, 1))
+    assert counts.words == "1 held; apart: 1 of 3 held at settings chosen here"
+    assert counts.apart == "1 has fewer than 3 seeds; 1 of 3 held at settings chosen here"
+    assert (square(view.artifacts[0]).confirmed, square(view.artifacts[0]).against) == (1, 0)
 
 
 SOONER, AS_SOON, LATER = [0.2, 0.2, 0.01, 0.01], [0.2, 0.2, 0.015, 0.01], [0.2, 0.2, 0.2, 0.01]
@@ -393,13 +416,13 @@ def test_runs_without_the_claims_metric_are_undecided(database):
     rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
     claims = [
-        stated("stays_below", limit=0.5, metric="drift"),
+        stated("stays_below", limit=0.5, metric="orthogonality/W"),
         stated("fades_to", share=0.5, vector="gradient_norm_of_mean/h"),
     ]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert [(finding.verdict, finding.reason) for finding in findings] == [
-        ("not decided", "needs runs with drift"),
+        ("not decided", "needs runs with orthogonality/W"),
         ("not decided", "needs runs with gradient_norm_of_mean/h"),
     ]
 
@@ -435,15 +458,15 @@ def test_claims_may_use_probes(database):
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
     run = database.store.runs()[0]
-    rows = [MetricRow("probe", "drift", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
+    rows = [MetricRow("probe", "orthogonality/W", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
     database.store.log(run.id, rows, [], {})
     claims = [
-        stated("grows", ratio=100, metric="drift"),
-        stated("grows", ratio=102, metric="drift"),
-        stated("stays_below", limit=2e-4, metric="drift"),
-        stated("stays_below", limit=1e-4, metric="drift"),
-        stated("stays_above", limit=0.9e-6, metric="drift"),
-        stated("stays_above", limit=1e-6, metric="drift"),
+        stated("grows", ratio=100, metric="orthogonality/W"),
+        stated("grows", ratio=102, metric="orthogonality/W"),
+        stated("stays_below", limit=2e-4, metric="orthogonality/W"),
+        stated("stays_below", limit=1e-4, metric="orthogonality/W"),
+        stated("stays_above", limit=0.9e-6, metric="orthogonality/W"),
+        stated("stays_above", limit=1e-6, metric="orthogonality/W"),
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = database.view(paper(rnn_experiment, artifacts=[artifact]))

@@ -11,7 +11,7 @@ from orthobench import RunOptions, run
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Experiment, Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.page.pages import group_of, view_paper
+from orthobench.reporting.account.paper_views import group_of, view_paper
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 
@@ -60,6 +60,7 @@ def blind_runs(tmp_path_factory):
                 "blind",
                 settings={**settings, **RATE},
                 seed=seed,
+                preset="paper",
                 db=folder / "r.db",
                 options=RunOptions(device="cpu", plugins=[folder / "blind.py"]),
             )

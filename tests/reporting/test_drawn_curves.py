@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from decimal import Context
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 from support.databases import RunDatabase, experiment
-from support.pages import figures, unpacked_figures, waiting
+from support.pages import figures, waiting
 
 from orthobench.analysis.conditions import collect
-from orthobench.reporting.figures.curve_sheets import records_of
+from orthobench.reporting.account.names import name_of
+from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.figures.figure_json import figure_json
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.names import name_of
-from orthobench.reporting.page.packed_figures import figure_json, packed_figures
-from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.tables.curve_tables import records_of
 from orthobench.store import MetricRow, open_store
 
 BASELINE = 0.2
@@ -111,18 +113,28 @@ def test_page_has_the_crossings_of_the_data(stored):
     assert_same_crossings(lines_of(figure_json(figure)["data"]), curves(condition))
 
 
-@pytest.mark.parametrize("extreme", [1e-40, 1e-300, 1e39, 1e300, 1.0])
-def test_packed_curves_have_all_digits_of_the_figure(extreme):
-    """Also where single precision has none."""
+def test_numbers_have_five_digits_and_places_nine():
     draw = np.random.default_rng(0)
-    y = 10 ** draw.uniform(-37, 37, 20_000) * draw.choice([-1, 1], 20_000)
-    y[:3] = 0.0, np.nan, np.inf
+    y = np.concatenate([10 ** draw.uniform(-300, 300, 5_000) * draw.choice([-1, 1], 5_000), [0.0, 5e-324, 99999.5]])
+    x = np.arange(len(y)) + 123_456_789.25
+    figure = Figure({"xaxis": {"range": [0, np.float64(1 / 3)]}})
+    figure.add_scatter(x=x, y=y, mode="lines")
+    figure.add_scatter(x=list(range(4)), y=[np.nan, np.inf, 1 / 3, 123_456_789], mode="lines")
+    figure.add_heatmap(x=[1, 2], y=[3], z=np.array([[np.nan, 2 / 3]]))
+    shown = json.loads(json.dumps(figure_json(figure), allow_nan=False))
+    first, second, heat = shown["data"]
+    assert first["y"] == [float(Context(prec=5).create_decimal_from_float(value)) for value in y.tolist()]
+    assert first["x"] == [float(Context(prec=9).create_decimal_from_float(value)) for value in x.tolist()]
+    assert (second["x"], second["y"]) == ([0, 1, 2, 3], [None, None, 0.33333, 123_456_789])
+    assert heat["z"] == [[None, 0.666666667]]
+    assert shown["layout"]["xaxis"]["range"] == [0, 0.333333333]
+
+
+def test_whole_numbers_are_exact_and_written_without_a_point():
     figure = Figure({})
-    figure.add_scatter(x=np.arange(20_000), y=y, mode="lines")
-    figure.add_scatter(x=[1, 2, 3], y=[extreme, 9.9999, 1.00005], mode="lines")
-    figure.add_scatter(x=[1], y=[0.1], mode="markers")
-    plain = figure_json(figure)
-    assert unpacked_figures(packed_figures({"curves": plain}))["curves"] == plain
+    figure.add_scatter(x=np.array([1.0, 1_234_567_890.0]), y=np.array([0.0, -3.0]), mode="lines")
+    (trace,) = figure_json(figure)["data"]
+    assert json.dumps([trace["x"], trace["y"]]) == "[[1, 1234567890], [0, -3]]"
 
 
 def test_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):

@@ -9,20 +9,22 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.backends.backend_pgf import LatexManager
 from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.figures.curve_sheets import figure_sheets, records_of
-from orthobench.reporting.figures.drawing import empty_figure, is_mark
+from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_files import write_images
-from orthobench.reporting.figures.pgfplots import pgfplots
-from orthobench.reporting.figures.stills import TEXT
+from orthobench.reporting.figures.stills import TEXT, draw_still
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.tables.latex import latex_cell
-from orthobench.reporting.tables.paper_table import sheets, write
+from orthobench.reporting.latex import latex_table
+from orthobench.reporting.tables.curve_tables import figure_tables, records_of
+from orthobench.reporting.tables.paper_tables import paper_tables
+from orthobench.reporting.tables.table import write
 from orthobench.store import Status, open_store
 
 CURVES = [{"name": "figure 2", "shows": "learning_curves"}]
@@ -45,7 +47,7 @@ def lstm_figure(database):
 
 
 def test_csv_of_a_figure_has_its_curves(database):
-    rows = list(csv.DictReader(io.StringIO(write("csv", figure_sheets([lstm_figure(database)], Styles([]))))))
+    rows = list(csv.DictReader(io.StringIO(write("csv", figure_tables([lstm_figure(database)], Styles([]))))))
     curve = [row for row in rows if row["curve"] == "lstm, n = 8"]
     assert [float(row["x"]) for row in curve] == [0, 1, 2, 3]
     values = np.array([FALLS, RISES])
@@ -63,36 +65,35 @@ def test_every_point_of_a_long_curve_is_exported_in_double_precision(database):
     values = (np.arange(3000) % 7 / 7 + 1e-9).tolist()
     lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
     database.run(lstm, 0, test=values)
-    (sheet,) = figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
-    assert [record["y"] for record in sheet.records if record["curve"] == "lstm, n = 8"] == values
+    (sheet,) = figure_tables([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
+    assert sheet.frame["y"][sheet.frame["curve"] == "lstm, n = 8"].tolist() == values
 
 
-def test_pgfplots_code_has_all_points_in_tables(database):
-    """LaTeX is not needed for the test: its environments and braces close, and every number is that of the figure."""
+def test_latex_code_of_a_figure_needs_no_latex_to_be_written(database, monkeypatch):
+    """Its groups close, its texts are escaped, and it names no font or command that a document has not."""
+    monkeypatch.setattr(LatexManager, "_get_cached_or_new", lambda: pytest.fail("LaTeX was asked for a size"))
     (figure,) = _figures(database)
     figure.update_yaxes(type="log", range=None)
-    code = pgfplots([("T = 10", figure), ("50 %", figure)], 6.75, 3)
-    assert code.count("{") == code.count("}")
-    opened = [name for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", code)]
-    assert opened == ["tikzpicture", "groupplot", "groupplot", "tikzpicture"]
-    assert re.findall(r"title=\{(.*?)\}", code) == ["T = 10", r"50 \%"]
-    assert re.findall(r"\\addlegendentry\{(.*?)\}", code) == ["lstm", "baseline 0.2"]
-    (first, second) = code.split(r"\nextgroupplot")[1:]
-    assert "ymode=log" in first
-    tables = re.findall(r"table\[x=x, y=y\] \{\nx y\n(.*?)\n\}", first, re.S)
-    drawn = [trace for trace in figure.data if len(trace["x"])]
-    places = []
-    for trace in drawn:
-        points = np.stack([trace["x"], trace["y"]], axis=1)
-        places += (
-            [point[np.newaxis] for point in points] if is_mark(trace) else [points]
-        )  # each mark has its own symbol
-    assert len(tables) == len(places)
-    for table, place in zip(tables, places, strict=True):
-        points = np.array([[float(number) for number in line.split()] for line in table.splitlines()])
-        np.testing.assert_allclose(points, place, rtol=1e-7)
-    assert "only marks, mark=x]" in code.replace(", forget plot]", "]")
-    assert "fill between[of=band1high and band1low]" in second
+    figure.update_layout(xaxis={"title": {"text": "a_b<sub>t &amp; 1</sub> & $"}})
+    code = draw_still([("T = 10 %", figure), ("#2", figure)], "pgf", 6.75, 3, 2.0).decode()
+    assert re.sub(r"\\[{}]", "", code).count("{") == re.sub(r"\\[{}]", "", code).count("}")
+    opened = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", code):
+        assert kind == "begin" or opened.pop() == name
+        opened += [name] * (kind == "begin")
+    assert opened == []
+    assert r"\pgfpathrectangle{\pgfpointorigin}{\pgfqpoint{6.750000in}" in code
+    texts = [text.rpartition(r"\%}")[2] for text in re.findall(r"\\pgftext\[.*?\]\{(.*)\}\}%", code)]
+    assert {r"T = 10 \%", r"\#2", "lstm", "baseline 0.2", r"$\mathrm{10^{-1}}$"} <= set(texts)
+    assert r"a\_b$_{\text{t~\&~1}}$ \& \$".replace("~", "\N{NO-BREAK SPACE}") in texts
+    assert "mathdefault" not in code
+    assert "DejaVu" not in code
+
+
+def test_map_has_no_latex_code():
+    figure = empty_figure("input step τ", "state step t")
+    figure.add_heatmap(x=[1, 2], y=[1, 2], z=[[0.0, 1.0], [-2.0, 1.0]])
+    assert draw_still([("", figure)], "pgf", 3.25, 1, 2.0) == b"% A map of colours: use the format pdf.\n"
 
 
 def test_map_is_exported_with_both_axes():
@@ -105,7 +106,7 @@ def test_map_is_exported_with_both_axes():
 def test_unmeasured_figure_names_its_command(database, tmp_path):
     lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
     with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --seeds 3"):
-        figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
+        figure_tables([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
     with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --seeds 3"):
         write_images([], [database.view(paper(lstm, artifacts=CURVES))], "pdf", tmp_path / "images")
     assert not (tmp_path / "images").exists()
@@ -114,23 +115,42 @@ def test_unmeasured_figure_names_its_command(database, tmp_path):
 @pytest.mark.parametrize(
     ("text", "latex"),
     [
-        ("0.920", r"\num{0.920}"),
-        ("1,234,567", r"\num{1234567}"),
-        ("0.1234 ± 0.0056", r"\num{0.1234 +- 0.0056}"),
-        ("1.2e-05 ± 3e-06", r"\num{1.2e-05 +- 3e-06}"),
-        ("−3.5", r"\num{-3.5}"),
-        ("0.12 [0.1, 0.3]", r"\num{0.12} [\num{0.1}, \num{0.3}]"),
-        ("0.12 [0, 4.5e-07]", r"\num{0.12} [\num{0}, \num{4.5e-07}]"),
-        ("0.12 [0.1, inf]", r"\num{0.12} [\num{0.1}, $\infty$]"),
-        ("scoRNN, n = 170", "scoRNN, n = 170"),
-        ("≈16k", r"$\approx$16k"),
-        ("2 of 3, 1 diverged", "2 of 3, 1 diverged"),
-        ("a_b & 5 %", r"a\_b \& 5 \%"),
-        ("", ""),
+        ("0.920", ["0.920"]),
+        ("1,234,567", ["1234567"]),
+        ("0.1234 ± 0.0056", ["0.1234 +- 0.0056"]),
+        ("1.2e-05 ± 3e-06", [r"{\num{1.2e-05} $\pm$ \num{3e-06}}"]),  # siunitx refuses two exponents in one number
+        ("−3.5", ["-3.5"]),
+        ("0.12 [0.1, 0.3]", ["0.12", r"[\num{0.1}, \num{0.3}]"]),
+        ("0.12 [0, 4.5e-07]", ["0.12", r"[\num{0}, \num{4.5e-07}]"]),
+        ("0.12 [-inf, inf]", ["0.12", r"[$-\infty$, $\infty$]"]),
+        ("scoRNN, n = 170", ["{scoRNN, n = 170}"]),
+        ("≈16k", [r"{$\approx$16k}"]),
+        ("2 of 3, 1 diverged", ["{2 of 3, 1 diverged}"]),
+        ("a_b & 5 %", [r"{a\_b \& 5 \%}"]),
+        ("", ["{}"]),
     ],
 )
-def test_numbers_are_formatted_for_siunitx_and_text_is_escaped(text, latex):
-    assert latex_cell(text) == latex
+def test_numbers_are_in_number_columns_and_text_is_escaped(text, latex):
+    """The column has another number, so a text in it is in braces, and another interval if the number has one."""
+    others = ["1", "1 [0.5, 2]"] if len(latex) == 2 else ["1"]
+    rows = [["row", text], *(["other", other] for other in others)]
+    code = latex_table("A & B", pd.DataFrame(rows, columns=["model", "MSE [95 %]"]))
+    line = next(line for line in code.splitlines() if line.startswith("row"))
+    assert line.removesuffix(r" \\").split(" & ", 1)[1] == " & ".join(latex)
+    assert (r"\begin{tabular}{@{}lS@{\,}l@{}}" in code) == (r"{MSE} & [95 \%] \\" in code) == (len(latex) == 2)
+    assert r"\caption{A \& B}" in code
+
+
+def test_table_is_as_wide_as_a_column_of_a_paper_or_as_both():
+    """Long texts and headings are broken into lines; a line of a heading that begins with a bracket is no option."""
+    narrow = latex_table("", pd.DataFrame([["one two three four five", "1"]], columns=["model", "test loss [95 %]"]))
+    assert narrow.count(r"\begin{table}") == 1
+    assert r"\begin{tabularx}{\linewidth}{@{}>{\raggedright\arraybackslash}XS@{}}" in narrow
+    assert r"% \usepackage{tabularx}" in narrow
+    assert r"model & {\shortstack{{test loss}\\{[95 \%]}}} \\" in narrow
+    wide = latex_table("", pd.DataFrame([["0.1234 [0.1, 0.2]"] * 3], columns=["a", "b", "c"]))
+    assert wide.count(r"\begin{table*}") == wide.count(r"\end{table*}") == 1
+    assert r"\begin{tabular}{@{}SSS@{}}" in wide.replace(r"@{\,}l", "")
 
 
 def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
@@ -138,15 +158,15 @@ def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25, digits="0.250")])
     for seed, value in enumerate((0.25, 0.251, 0.2505)):
         database.run(rnn, seed, test=[1.0, value])
-    text = write("latex", sheets(database.view(paper(rnn))))
+    text = write("latex", paper_tables(database.view(paper(rnn))))
     (row,) = [line for line in text.splitlines() if line.startswith("rnn")]
     cells = [cell.strip() for cell in row.removesuffix(r"\\").split(" & ")]
-    assert cells[2] == r"\num{0.250}"
+    assert cells[3:5] == ["0.250", ""]
     number = r"\\num\{(\S+)\}"
-    mean, low, high = map(float, re.fullmatch(rf"{number} \[{number}, {number}\]", cells[3]).groups())
+    mean, low, high = map(float, (cells[5], *re.fullmatch(rf"\[{number}, {number}\]", cells[6]).groups()))
     half_width = 2.919986 * 0.0005 / 3**0.5  # Student's t of three values, 90 %
     assert (mean, low, high) == pytest.approx((0.2505, 0.2505 - half_width, 0.2505 + half_width), abs=1e-4)
-    assert cells[4:] == ["3 of 3", "agrees"]
+    assert cells[7:] == ["3 of 3", "agrees"]
     assert text.startswith("% \\usepackage{booktabs}\n% \\usepackage{siunitx}\n")
     assert text.count("{") == text.count("}")
 

@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 import pytest
 from support.pages import figures
 
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.page.compressed_blocks import plotly_script
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.scope import Scope
 from orthobench.spec.index import index
 from orthobench.store import open_store
 

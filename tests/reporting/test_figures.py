@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
-from support.pages import unpacked_runs
 from support.records import run_record
 
 from orthobench.analysis.conditions import NearestExperiment, collect
@@ -16,7 +15,7 @@ from orthobench.analysis.curves import Curve
 from orthobench.metric import run_columns
 from orthobench.papers import Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.figures.curve_sheets import records_of
+from orthobench.reporting.account.captions import caption
 from orthobench.reporting.figures.drawing import (
     GAP,
     PUBLISHED_SYMBOL,
@@ -27,6 +26,7 @@ from orthobench.reporting.figures.drawing import (
     remarks,
     show_gaps,
 )
+from orthobench.reporting.figures.figure_json import figure_json
 from orthobench.reporting.figures.figures import (
     FOCUS,
     _without_outliers,
@@ -36,12 +36,10 @@ from orthobench.reporting.figures.figures import (
     solved_share,
 )
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
-from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import GREY, PALETTE, Style, Styles
-from orthobench.reporting.page.captions import caption
-from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.reporting.page.run_records import points_for, run_details
+from orthobench.reporting.tables.curve_tables import records_of
 from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -405,7 +403,6 @@ def test_published_is_said_of_published_values_alone(database, monkeypatch, symb
     with same_everywhere():
         (legend,) = compose([("", figure)], 3.25, 1, 2.0).legends
     assert ("published" in {text.get_text() for text in legend.get_texts()}) == says
-    assert (r"\addlegendentry{published}" in pgfplots([("", figure)], 3.25, 1)) == says
 
 
 def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
@@ -450,7 +447,7 @@ def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):
     steps = np.arange(784)
     with_gradients(database, "lstm", 0, {40: (2 + np.sin(steps / 20)).tolist()})
     (condition,) = collect(database.store)
-    (run,) = unpacked_runs(run_details(condition, points_for(10_000))).values()
+    (run,) = run_details(condition, points_for(10_000))["runs"].values()
     (trace,) = run["traces"]
     assert trace["of"] == 784
     assert 60 <= len(trace["y"]) <= 70
@@ -471,7 +468,7 @@ def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock
     assert variant.run.wall_seconds == 300
     assert variant.run.phases == ({"train": 240, "test": 60} if known else {})
     assert (variant.seconds_per_epoch is not None) == known
-    told = [run["untimed"] for run in unpacked_runs(run_details(condition, points=100)).values()]
+    told = [run["untimed"] for run in run_details(condition, points=100)["runs"].values()]
     assert told.count(UNTIMED) == (0 if known else 2)
     drawn = condition_figures(condition, Styles([condition]))
     assert ("seconds" in drawn) == known  # a figure of one model says nothing

@@ -7,10 +7,10 @@ import re
 from support.databases import LUCKY, experiment
 
 from orthobench.analysis.conditions import collect
+from orthobench.reporting.account.leaderboards import headline, leaderboard
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.pages import headline, leaderboard
-from orthobench.reporting.page.scope import Scope
-from orthobench.reporting.tables.paper_table import condition_sheet
+from orthobench.reporting.tables.condition_tables import condition_table
 from orthobench.store import Status
 
 
@@ -41,9 +41,8 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == (
-        "lstm is first: MSE 0.1; rnn cannot be compared with so few seeds; with 4 seeds of each model a test can decide"
-    )
+    more = "nothing is tested apart, which takes 4 seeds of each model"
+    assert words == f"lstm is first: MSE 0.1; rnn cannot be compared with so few seeds; {more}"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
@@ -56,7 +55,7 @@ def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
 def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    more = "gru cannot be compared with so few seeds; with 5 seeds of each model a test can decide"
+    more = "gru cannot be compared with so few seeds; nothing is tested apart, which takes 5 seeds of each model"
     assert words == f"rnn and lstm tie: MSE 0.1; {more}"
 
 
@@ -79,11 +78,29 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
     )
     assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
     first = "rnn is first: MSE 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
-    assert words == f"{first}; with 5 seeds of each model a test can decide"
+    assert words == f"{first}; nothing is tested apart, which takes 5 seeds of each model"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
-    assert "With 5 seeds each a test can decide: give the commands" in page
+    assert "It takes 5 seeds each to test any apart: give the commands" in page
+
+
+def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_path):
+    """Scores of 95 and more in every seed, next to a baseline of 0.2. The third model fails to in one of three."""
+
+    def ends(*values):
+        return [[0.5, value] for value in values]
+
+    _, words, rows = board(
+        database, rnn=ends(1e-6, 2e-6, 3e-6), lstm=ends(1e-4, 2e-4, 3e-4), gru=ends(1e-4, 2e-4, 0.011), lem=ends(1e-4)
+    )
+    assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "clearly worse"]
+    first = "rnn is first: MSE 2e-06; of 3 others, 1 solves the task as well, 1 is clearly worse in every seed"
+    assert words.startswith(f"{first} and 1 cannot be compared with so few seeds")
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert re.findall(r'<span class="tag" title="[^"]*">(both solve it|clearly worse)</span>', page)[:1] == [
+        "both solve it"
+    ]
 
 
 def test_diverged_runs_rank_worst(database):
@@ -92,13 +109,13 @@ def test_diverged_runs_rank_worst(database):
     assert ranks == [(1, "lstm"), (2, "rnn"), (2, "gru")]
     assert [row.efficient for row in rows] == [True, False, False]
     (condition, *_) = collect(database.store)
-    sheet = condition_sheet(condition, [condition])
-    assert [row[sheet.header.index("seeds")] for row in sheet.rows] == [
+    sheet = condition_table(condition, [condition])
+    assert [row[sheet.headings.index("seeds")] for row in sheet.rows] == [
         "1 of 1",
         "1 of 3, 2 diverged",
         "0 of 1, 1 diverged",
     ]
-    assert [row[sheet.header.index("mse, end: median [95 %]")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
+    assert [row[sheet.headings.index("MSE, end: median")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
 
 
 def test_further_variants_of_a_model_are_folded(database, tmp_path):
@@ -112,14 +129,14 @@ def test_further_variants_of_a_model_are_folded(database, tmp_path):
     assert re.search(r"<bdi>(.*?)</bdi>", further)[1] == "LSTM, learning rate 0.1"
 
 
-def test_only_the_best_variant_of_a_model_is_compared(database):
-    """Two models have one rival each, whatever they were tried with; the variants of a single model are rivals."""
+def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
+    """The data choose the best of nine variants, so ten are tested, although two models are ranked."""
     rate = experiment("lstm", "last", [])
     for seed in range(3):
         for number in range(9):
             database.run(rate, seed, test=[0.5, 0.01 * (number + 1) + seed / 1000], learning_rate=0.1 + number / 100)
     (condition,) = collect(database.store)
-    assert headline(condition, leaderboard(condition)).endswith("with 6 seeds of each variant a test can decide")
+    assert headline(condition, leaderboard(condition)).endswith("which takes 6 seeds of each variant")
     assert [row.rank for row in leaderboard(condition)] == [*range(1, 10)]
     for seed in range(3):
         database.run(experiment("rnn", "last", []), seed, test=[0.5, 0.15 + seed / 1000])
@@ -128,6 +145,6 @@ def test_only_the_best_variant_of_a_model_is_compared(database):
     assert [(row.rank, row.variant.run.model) for row in rows] == [(1, "lstm"), (2, "rnn"), *[(None, "lstm")] * 8]
     assert headline(condition, rows) == (
         "lstm learning_rate=0.1 is first: MSE 0.011; rnn is clearly worse in every seed; "
-        "with 4 seeds of each model a test can decide"
+        "nothing is tested apart, which takes 6 seeds of each model"
     )
     assert {str(row.standing) for row in rows[1:]} == {"clearly worse"}

@@ -10,21 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import support.lengths
-from support.pages import unpacked_runs
 from typer.testing import CliRunner
 
 import orthobench as ob
+from orthobench.analysis.by_length import length_curve
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.logged import Vectors
-from orthobench.analysis.test_lengths import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
-from orthobench.reporting.figures.curve_sheets import records_of
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.study_figures import lengths
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.run_records import run_details
+from orthobench.reporting.tables.curve_tables import records_of
 from orthobench.sinks.run_record import read_points
 from orthobench.store import Store, open_store
 
@@ -183,10 +182,10 @@ def test_other_conditions_have_no_length_figure(store):
 
 def test_run_page_has_lengths_as_the_axis(store):
     condition = condition_of_sums(store)
-    record = next(iter(unpacked_runs(run_details(condition, 100)).values()))
+    record = next(iter(run_details(condition, 100)["runs"].values()))
     names = [trace["name"] for trace in record["traces"] if trace["name"].startswith("by_length")]
     assert names == ["by_length/accuracy, epoch 0", "by_length/accuracy, epoch 3"]
-    assert record["trained"] == [2.0, 4.0]
+    assert record["trained"] == (2.0, 4.0)
 
 
 def test_evaluation_prints_the_metric_over_length(database, store):

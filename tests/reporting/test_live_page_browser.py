@@ -1,4 +1,4 @@
-"""A browser shows new points of a served page without loading it again."""
+"""A browser loads a served page again when its results change, and keeps what the reader has set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ pytestmark = pytest.mark.browser
 LAST = """
 const { data } = document.querySelector(arguments[0]) ?? {};
 return data && Math.max(...data.flatMap(({ x }) => Array.from(x ?? [])))"""
-LEGEND = "return document.querySelector('#view-measured .legend button').ariaPressed"
 LIVE = "const { ready, live } = document.documentElement.dataset; return ready === '' && live === 'on'"
 
 
@@ -50,9 +49,7 @@ def wait(browser, script, *arguments):
 
 def open_page(browser, server, fragment=""):
     browser.get(server.address + fragment)
-    wait(
-        browser, "return 'ready' in document.documentElement.dataset && document.documentElement.dataset.live === 'on'"
-    )
+    wait(browser, LIVE)
     browser.execute_script("window.before = true")  # a page that is loaded again does not have it
 
 
@@ -61,20 +58,60 @@ def assert_clean(browser):
     assert severe == []
 
 
-def test_new_epoch_appears_without_a_reload(browser, server, database):
-    open_page(browser, server, "#measured")
+def test_new_epoch_appears_and_the_page_keeps_what_the_reader_has_set(browser, server, database):
+    browser.set_window_size(1000, 500)
+    open_page(browser, server, "#measured?model=lstm")
     figure = "#view-measured .plot[data-figure=curves]"
     assert wait(browser, LAST, figure) == 10
     training = browser.find_element("id", "training")
     assert "LSTM on adding, seed 0" in training.text
     assert "0 of 2 runs done · 1 training" in training.text
     assert "[2/2] rnn seed 0 on adding" in training.find_element("css selector", "ol").get_attribute("textContent")
-    assert wait(browser, "return document.querySelector('#view-measured form')").is_displayed()
-    browser.execute_script("document.querySelector('#view-measured .legend button').click()")
+    browser.execute_script(
+        """document.querySelector("#training details").open = true;
+        const figure = document.querySelector(arguments[0]).closest("figure");
+        figure.querySelector(".legend button").click();
+        figure.querySelector(".tools input[type=checkbox]").click();""",
+        figure,
+    )
+    kind = "return document.querySelector(arguments[0]).layout.yaxis.type"
+    assert wait(browser, f"{kind} === 'log'", figure)
+    browser.execute_script(
+        """Plotly.relayout(document.querySelector(arguments[0]), { "xaxis.range": [2, 5] });
+        document.querySelector("#measured-filters [name=model]").focus({ preventScroll: true });
+        window.scrollTo(0, 321);""",
+        figure,
+    )
     add_epoch(database, 11)
     assert wait(browser, LAST + " === 11", figure)
-    assert browser.execute_script("return window.before")
-    assert browser.execute_script(LEGEND) == "false"
+    wait(browser, LIVE)
+    shown = browser.execute_script(
+        """const figure = document.querySelector(arguments[0]).closest("figure");
+        return [window.before, figure.querySelector(".legend button").ariaPressed, window.scrollY, location.hash,
+          figure.querySelector(".plot").layout.xaxis.range, document.querySelector("#training details").open,
+          document.activeElement.name]""",
+        figure,
+    )
+    assert shown == [None, "false", 321, "#measured?model=lstm", [2, 5], True, "model"]
+    assert browser.execute_script(kind, figure) == "log"
+    assert browser.execute_script("return document.querySelector('#view-measured .tools input').checked")
+    assert browser.find_element("css selector", "#measured-filters [name=model]").get_attribute("value") == "lstm"
+    assert_clean(browser)
+
+
+def test_page_waits_for_a_reader_who_is_doing_something(browser, server, database):
+    from selenium.common.exceptions import TimeoutException
+
+    open_page(browser, server, "#measured")
+    browser.execute_script(
+        "window.busy = setInterval(() => window.dispatchEvent(new Event('pointermove')), 50);"
+        "document.documentElement.dataset.news = ''"  # as after an answer of the server
+    )
+    with pytest.raises(TimeoutException):
+        waiting(browser, 5).until(lambda _: browser.execute_script("return !window.before"))
+    browser.execute_script("clearInterval(window.busy)")
+    wait(browser, "return !window.before")
+    wait(browser, LIVE)
     assert_clean(browser)
 
 
@@ -95,15 +132,16 @@ def test_own_cell_that_a_sweep_trains_comes_first(browser, database, monkeypatch
 
 @pytest.mark.slow
 def test_new_run_appears_in_the_table_and_the_header(browser, server, database):
-    open_page(browser, server, "#runs")
-    wait(browser, "return document.querySelectorAll('tr[data-run]').length === 1")
+    open_page(browser, server, "#runs?sort=end&desc=1&q=model%3Drnn")
+    wait(browser, "return document.querySelector('#run-filters output').textContent === '0 of 1 runs'")
     with open_store(database) as store:
         key = add_run(store, "rnn", 1, SETTINGS)
     wait(browser, "return document.querySelector(`tr[data-run='${arguments[0]}']`)", key)
     assert browser.find_element("css selector", ".masthead p").text.startswith("2 runs")
     states = "return [...document.querySelector('#run-filters').elements.status.options].map(({ text }) => text)"
     assert browser.execute_script(states) == ["all", "finished", "running"]
-    assert browser.execute_script("return window.before")
+    assert browser.find_element("css selector", "#run-filters output").text == "1 of 2 runs"
+    assert browser.execute_script("return document.querySelector('th[data-column=end]').ariaSort")
     assert_clean(browser)
 
 
@@ -115,7 +153,6 @@ def test_page_of_a_run_is_updated(browser, server, database):
     wait(browser, LAST, "#view-run .plot")
     add_epoch(database, 11)
     assert wait(browser, LAST + " === 44", "#view-run .plot")
-    assert browser.execute_script("return window.before")
     assert_clean(browser)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.pages import add_run, table_of_runs
 
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.scope import Scope
 from orthobench.store import open_store
 
 COUNT = 3_000

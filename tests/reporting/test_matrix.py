@@ -10,17 +10,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import trim_mean
 from support.databases import RunDatabase, experiment
 
-from orthobench.analysis.conditions import collect, score_of
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.scores import score_of
+from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
+from orthobench.reporting.account import matrix as matrix_module
+from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix
+from orthobench.reporting.account.names import short_labels
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix
-from orthobench.reporting.page.names import short_labels
-from orthobench.reporting.page.scope import Scope
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
-from website.matrix_picture import LETTER, LIGHT, _block_heads, note_on_tuning, picture
+from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, note_on_tuning, picture
 
 BASELINE = 0.2
 """The baseline that `RunDatabase` stores."""
@@ -51,7 +55,7 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
     cells = {row.model: row.cells[0] for row in matrix.rows}
     rnn, lstm = cells["rnn"], cells["lstm"]
     assert (rnn.score, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
-    assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, 0, True)
+    assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, -1, True)
     assert [row.model for row in matrix.rows] == ["rnn", "lstm"]
     assert [row.family for row in matrix.rows] == ["plain", "gated"]
 
@@ -76,7 +80,7 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
     assert matrix.deciding == (4, 5)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert len(re.findall(r'<td [^>]*class="(?:far )?best"', page)) == 2
-    assert "With 5 seeds of each (<code>--seeds 5</code>) a test can decide between the 4 models" in page
+    assert "It takes 5 seeds of each (<code>--seeds 5</code>) to test any of the 4 models" in page
 
 
 def test_column_without_a_model_above_the_baseline_has_no_best(database):
@@ -85,13 +89,70 @@ def test_column_without_a_model_above_the_baseline_has_no_best(database):
     assert [row.cells[0].is_best for row in matrix_of(database).rows] == [False, False]
 
 
-def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):
+def test_tagged_run_counts_only_if_its_model_has_no_other_one_and_a_trial_never(database):
+    """The tests of a trial choose among trials, so its number is too good, even if all others were removed."""
+    for model in ("rnn", "lstm"):
+        tagged = database.run(experiment(model, "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
+        database.store.tag([tagged.key], ["grid"])
+        tried = database.run(experiment(model, "last", []), 0, test=[0.0] * 4, learning_rate=0.2)
+        database.store.tag([tried.key], ["tried"])
     database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 2] * 4)
-    tried = database.run(experiment("rnn", "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
-    alone = database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4)
-    database.store.tag([tried.key, alone.key], ["tried"])
-    cells = {row.model: row.cells[0].score for row in matrix_of(database).rows}
-    assert cells == pytest.approx({"rnn": 0.5, "lstm": 1.0})
+    alone = database.run(experiment("gru", "last", []), 0, test=[0.0] * 4)
+    database.store.tag([alone.key], ["tried"])
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
+    assert {model: cell.score for model, cell in cells.items()} == pytest.approx({"rnn": 0.5, "lstm": 1.0})
+    assert cells["lstm"].variant.tags == ["grid"]
+
+
+def store_published(database: RunDatabase, key: str, name: str, models: list[str], end: float, **where) -> list[Run]:
+    """Store a seed of the experiments of a paper's table or figure with these models and settings, ending at `end`."""
+    paper = find_paper(key)
+    own = [each for each in paper.experiments_in(name) if each.model in models and each.has(where)]
+    assert {each.model for each in own} == {*models}
+    return [database.run(each, 0, test=[end] * 4) for each in own]
+
+
+def test_published_cell_shows_the_settings_of_the_column_paper_whatever_the_test(database):
+    """Two papers print settings of oRNN and the LSTM, and the LSTM has a third rate, which no source states."""
+    where = {"sequence_length": 750}
+    store_published(database, "helfrich2018", "figure 2", ["ornn", "lstm", "scornn"], 0.9 * BASELINE, **where)
+    store_published(database, "helfrich2020", "figure 1", ["ornn", "lstm", "enrnn"], 0.1 * BASELINE, **where)
+    store_published(database, "helfrich2018", "rate of the LSTM", ["lstm"], 0.0, **where)
+    matrix = matrix_of(database)
+    (column,) = matrix.columns
+    assert (column.block, column.paper) == ("published", "helfrich2018")
+    shown = {row.model: (row.cells[0].variant.experiment.paper, row.cells[0].score) for row in matrix.rows}
+    assert shown == {
+        "ornn": ("helfrich2018", pytest.approx(0.1)),
+        "lstm": ("helfrich2018", pytest.approx(0.1)),
+        "scornn": ("helfrich2018", pytest.approx(0.1)),
+        "enrnn": ("helfrich2020", pytest.approx(0.9)),
+    }
+    assert {row.cells[0].judged for row in matrix.rows} == {"published"}
+
+
+def test_published_settings_go_before_untagged_ones_even_with_a_tag(database):
+    (tagged,) = store_published(database, "helfrich2018", "figure 2", ["scornn"], 0.5 * BASELINE, sequence_length=200)
+    database.store.tag([tagged.key], ["tried"])
+    other = find_paper("helfrich2018").experiments("adding", "scornn")[0]
+    database.run(other, 0, test=[0.0] * 4, learning_rate=0.5)
+    (row,) = matrix_of(database).rows
+    assert (row.cells[0].judged, row.cells[0].score) == ("published", pytest.approx(0.5))
+
+
+def test_experiment_with_settings_chosen_here_is_marked_and_says_why(database, tmp_path):
+    store_published(database, "chang2019", "table 1", ["antisymmetric"], 0.9, permuted=False)
+    other = find_paper("chang2019").experiments("mnist", "antisymmetric")[0]
+    for seed in range(3):
+        database.run(other, seed, test=[0.99] * 4, learning_rate=0.5)
+    (row,) = matrix_of(database).rows
+    cell = row.cells[0]
+    assert (cell.judged, cell.variant.experiment.paper) == ("own", "chang2019")
+    assert cell.how.startswith("settings of a paper's experiment, some of which this project chose.")
+    assert "chosen on the test set" in cell.how
+    assert "ᴼ¹<" in picture(matrix_of(database))
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert '<sup aria-label="settings chosen here">O</sup>' in page
 
 
 def test_earlier_edition_makes_way_for_a_later_one(database):
@@ -195,7 +256,7 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database, tm
 
 
 def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
-    monkeypatch.setattr("orthobench.reporting.page.matrix.MANY", 2)
+    monkeypatch.setattr("orthobench.reporting.account.matrix.MANY", 2)
     for length in range(10, 18):
         database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
     for model, lengths in (("lstm", (10, 11)), ("torch.nn:GRU", (10,))):
@@ -208,7 +269,7 @@ def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeyp
         "torch.nn:GRU": ("torch.nn", True),
     }
     assert "torch.nn:GRU" not in picture(matrix)
-    monkeypatch.setattr("orthobench.reporting.page.matrix.MANY", 3)
+    monkeypatch.setattr("orthobench.reporting.account.matrix.MANY", 3)
     assert not any(row.is_folded for row in matrix_of(database).rows)
 
 
@@ -314,7 +375,7 @@ def test_perfect_baseline_leaves_nothing_to_solve(database):
     for model, end in (("rnn", 0.0), ("lstm", 0.1)):
         database.run(experiment(model, "last", []), 0, test=[end] * 4)
     assert {row.model: row.cells[0].score for row in matrix_of(database).rows} == {"rnn": 1.0, "lstm": 0.0}
-    assert [score_of(value, 1.0, 1.0) for value in (1.0, 0.5, float("nan"))] == [1.0, 0.0, 0.0]
+    assert [score_of(value, 1.0, 1.0) for value in (1.0, 0.5, float("nan"))] == [1.0, 0.0, -1.0]
 
 
 @pytest.mark.parametrize("baseline", [-1.05, 1.05])
@@ -378,8 +439,8 @@ def test_columns_with_more_models_come_first(database):
 def test_page_names_the_command_that_tunes_models(database, tmp_path):
     database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert "<code>orthobench compare --protocol tuned</code>" in page
-    assert "`orthobench compare --protocol tuned` trains them" in picture(
+    assert "<code>orthobench compare-tuned</code>" in page
+    assert "`orthobench compare-tuned` trains them" in picture(
         matrix_of(database), note=note_on_tuning(matrix_of(database))
     )
 
@@ -394,3 +455,26 @@ def test_heading_of_a_narrow_block_does_not_reach_into_the_next():
     (x, lower, _), (_, upper, _), (second, *_) = texts
     assert upper < lower - 10
     assert all(x + LETTER * len(words) <= second for _, _, words in texts[:2])
+
+
+def test_model_with_all_tuned_columns_has_one_score_over_them(monkeypatch, database):
+    """The mean of the middle half of all seeds' scores, by SciPy; a model that lacks a column has none."""
+    scores = {("rnn", 100): (0.1, 0.5, 0.9), ("rnn", 200): (0.2, 0.3, 0.4), ("lstm", 100): (0.6, 0.7, 0.8)}
+    for (model, length), values in scores.items():
+        for seed, score in enumerate(values):
+            run = experiment(model, "last", [])
+            database.run(run, seed, test=[BASELINE * (1 - score)] * 4, sequence_length=str(length))
+    monkeypatch.setattr(matrix_module, "how_judged", lambda condition, variant: "tuned")
+    rows = {row.model: row.overall for row in matrix_of(database).rows}
+    assert rows["lstm"] is None
+    assert rows["rnn"].value == pytest.approx(trim_mean([*scores["rnn", 100], *scores["rnn", 200]], 0.25))
+
+
+def test_each_seed_is_scored_from_the_constant_of_its_own_tests(database):
+    """The same error is better than guessing on one set of sequences, and worse on another."""
+    for seed, zero in enumerate((0.1, 0.2, 0.4)):
+        database.baseline = zero
+        database.run(experiment("rnn", "last", []), seed, test=[0.2] * 4)
+    (row,) = matrix_of(database).rows
+    assert (row.cells[0].low, row.cells[0].score, row.cells[0].high) == pytest.approx((-1, 0, 0.5))
+    assert str(row.cells[0].variant.against_baseline).startswith("1 of 3 seeds")

@@ -66,7 +66,7 @@ def test_own_cell_stands_between_its_rivals_in_its_newest_version(browser, datab
     command = view.find_element("tag name", "pre").text
     assert command.startswith("orthobench sweep adding --models ./cell.py:MyCell --seeds 3 -s ")
     database(*command.split()[1:])
-    assert "cell.py:MyCell,3 of 3" in database("report", "--format", "csv", "--columns", "model,seeds").out
+    assert "cell.py:MyCell,3\n" in database("report", "--format", "csv", "--columns", "model,seeds").out
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
@@ -84,7 +84,7 @@ def test_earlier_versions_are_left_out_of_tables_and_counted(database, caplog):
     words = "left out: 2 runs of earlier versions of cell.py:MyCell (`all_versions` shows them)"
     chosen = ("report", "--format", "csv", "--columns", "model,seeds")
     newest = database(*chosen)
-    assert "cell.py:MyCell,1 of 1" in newest.out
+    assert "cell.py:MyCell,1\n" in newest.out
     assert newest.out.count("MyCell") == 1
     assert caplog.messages == [words]
     whole = database(*chosen, "--all-versions")

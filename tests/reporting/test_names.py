@@ -11,7 +11,7 @@ from orthobench.analysis.conditions import collect, name_of_task
 from orthobench.errors import UsageError
 from orthobench.metric import notation
 from orthobench.papers import Experiment, papers
-from orthobench.reporting.page.names import check_labels, in_words, name_of, named, panel_of
+from orthobench.reporting.account.names import check_labels, in_words, name_of, named, panel_of
 from orthobench.spec.index import index
 
 
@@ -53,7 +53,7 @@ def test_settings_in_a_label_are_in_words(database):
         ("train_size", 55_000, "mnist", "55,000 training images"),
         ("train_size", "1000", "adding", "1,000 training sequences"),
         ("validation_size", None, "adding", "no validation sequences"),
-        ("longer_tests", True, "adding", "longer tests"),
+        ("longer_tests", True, "adding", "scored at T"),
         ("longer_tests", None, "adding", "tests at T alone"),
         ("permuted", False, "mnist", "not permuted"),
         ("negative_eigenvalues", "true", "", "negative eigenvalues"),

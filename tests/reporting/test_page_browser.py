@@ -9,7 +9,12 @@ import itertools
 import math
 import re
 import shlex
+import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,8 +22,8 @@ import numpy as np
 import pytest
 from support.pages import add_run, waiting
 
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.scope import Scope
 from orthobench.store import open_store
 
 pytestmark = pytest.mark.browser
@@ -340,7 +345,7 @@ def test_search_page_has_parallel_coordinates_slices_and_importance(browser, pag
     legend = browser.find_elements("css selector", "#view-search .legend")[0].text.split("\n")
     assert len(legend) == 11  # the ten best, and the others together
     best = browser.find_elements("css selector", "#view-search table")[0].text.split("\n")[1]
-    assert best.split()[:4] == ["1", "0.001045", "0.0001", "modrelu"]
+    assert best.split()[:4] == ["1", "0.001", "0.0001", "modrelu"]
     line = browser.execute_script("return document.querySelector('#view-search .plot').data.at(-1)")
     assert line["y"] == [0, 0, 0]  # the smallest rate, the first activation, the best value
     assert len(browser.find_elements("css selector", "#view-search .pair .plot")) == 2
@@ -542,22 +547,26 @@ def test_print_draws_every_figure_in_light_colours(browser, page):
     assert not browser.find_elements("css selector", "#view-measured .main-svg[viewBox]")
 
 
-def test_print_before_the_page_has_read_its_data_has_every_figure(browser, page):
-    """Nothing can wait while a browser prints. That Plotly runs proves its bytes, whose hash is in the policy."""
+def test_print_before_the_page_has_read_its_data_leaves_it_intact(browser, page):
+    """Nothing can wait while a browser prints, so figures come with their data; one view is shown from the start."""
     source = """addEventListener("DOMContentLoaded", () => {
         window.early = [document.documentElement.dataset.ready, Boolean(window.Plotly)];
         window.dispatchEvent(new Event("beforeprint"));
-        const plots = [...document.querySelectorAll(".view:not([hidden]) .plot")].filter((plot) => plot.offsetParent);
-        window.shown = plots.map((plot) => [plot.querySelectorAll("svg path.js-line").length, plot.data?.length]);
         window.views = document.querySelectorAll(".view:not([hidden])").length;
+        window.dispatchEvent(new Event("afterprint"));
     })"""
     added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
     try:
         open_page(browser, page, "#task-adding")
     finally:
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-    early, shown, views = browser.execute_script("return [window.early, window.shown, window.views]")
-    assert (early, views) == ([None, False], 1)
+    assert browser.execute_script("return [window.early, window.views]") == [[None, False], 1]
+    plots = "[...document.querySelectorAll('#view-measured .plot')].filter((plot) => plot.offsetParent)"
+    wait(browser, f"return {plots}.length && {plots}.every((plot) => plot.base)")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    shown = browser.execute_script(
+        f"return {plots}.map((plot) => [plot.querySelectorAll('svg path.js-line').length, plot.data?.length])"
+    )
     assert shown
     assert all(lines > 0 and traces > 0 for lines, traces in shown)
     browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
@@ -623,13 +632,58 @@ def test_printed_tables_have_all_rows_and_headings(browser, page):
     assert all(cell.is_displayed() for cell in cells)
 
 
-def test_without_scripts_the_page_says_how_to_draw_the_figures(browser, page):
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    browser.get("about:blank")
-    browser.get(page.as_uri())
-    assert "orthobench report --format svg" in browser.find_element("css selector", "noscript .banner").text
-    assert not any(plot.is_displayed() for plot in browser.find_elements("css selector", ".plot"))
-    assert "needs JavaScript" in browser.find_element("id", "view-runs").text
+POLICIES = {
+    "scripts are off": None,
+    "all of the same origin": "default-src 'self'",
+    "no script, and the page's styles": "script-src 'none'",
+    "Jenkins": "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self';",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_without_scripts_the_page_says_how_to_draw_the_figures(browser, page, policy):
+    with served_with(page, policy) as address:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": policy is None})
+        browser.get("about:blank")
+        browser.get(address)
+        banner, words = browser.find_elements("css selector", ".scriptless")
+        assert banner.is_displayed()
+        assert "Content-Security-Policy" in banner.text
+        assert "orthobench report --format svg" in banner.text
+        assert "needs the page's script" in words.text
+        assert not any(plot.is_displayed() for plot in browser.find_elements("css selector", ".plot"))
+        assert "adding" in browser.find_element("id", "view-measured").text
+
+
+@pytest.mark.parametrize("policy", ["", "default-src 'self' 'unsafe-inline'"])
+def test_with_scripts_the_page_says_nothing_of_them(browser, page, policy):
+    with served_with(page, policy) as address:
+        browser.get(address)
+        wait(browser, "return 'ready' in document.documentElement.dataset")
+        assert not any(words.is_displayed() for words in browser.find_elements("css selector", ".scriptless"))
+        follow(browser, "#runs")
+        assert "script" not in browser.find_element("id", "view-runs").text
+
+
+@contextmanager
+def served_with(page: Path, policy: str | None) -> Iterator[str]:
+    """Serve a page with a content security policy in its header, and yield its address."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def end_headers(self):
+            if policy:
+                self.send_header("Content-Security-Policy", policy)
+            super().end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=page.parent)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/{page.name}"
+        server.shutdown()
+        thread.join()
 
 
 def test_filters_act_only_on_pages_that_show_them(browser, page):

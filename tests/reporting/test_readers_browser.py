@@ -8,8 +8,8 @@ import pytest
 from support.pages import add_run, waiting
 
 from orthobench.papers import find_paper
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.scope import Scope
 from orthobench.spec.index import index
 from orthobench.store import open_store
 

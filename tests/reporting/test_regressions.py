@@ -6,9 +6,10 @@ import re
 
 import pytest
 
+from orthobench.reporting.account.regressions import gated_numbers, regressions
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.regressions import HEIGHT, MARGIN, gated_numbers, regressions
-from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.page.sparks import GATE_HEIGHT, MARGIN
 from orthobench.store.tables import CHECK
 
 BAND = r'class="band" x="[^"]+" y="([^"]+)" width="[^"]+" height="([^"]+)"'
@@ -61,5 +62,5 @@ def test_page_draws_the_history(store, tmp_path):
     assert 'href="#regressions"' in page
     heights = [(float(top), float(top) + float(size)) for top, size in re.findall(BAND, page)]
     assert len(heights) == 8
-    assert sorted({bottom for _, bottom in heights})[-1] == HEIGHT - MARGIN  # of mse all that is lower passes
+    assert sorted({bottom for _, bottom in heights})[-1] == GATE_HEIGHT - MARGIN  # of mse all that is lower passes
     assert min(top for top, _ in heights) == MARGIN  # and of recall all that is higher

@@ -1,4 +1,4 @@
-"""The report of a reproduction: published next to measured values, claims, hours, and the author's own words kept."""
+"""The report of a reproduction: published next to measured values, claims and hours."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
-from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_source, render
-from orthobench.reporting.page.facts import Facts
-from orthobench.reporting.page.scope import Scope
-from orthobench.reporting.page.studies import StoredStudy
+from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.account.studies import StoredStudy
+from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.paper_figures import panel_figures
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.reproduction import (
     WITHOUT_RESULT,
     everything_measured,
     reproduction,
-    with_authors,
 )
 from orthobench.reporting.write import write_report
-from orthobench.store import Benchmark, Status, open_store
+from orthobench.store import Benchmark, MetricRow, Status, open_store
 
 
 @pytest.fixture
@@ -103,7 +104,9 @@ def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
     claims = [stated("ends_below", text="It falls", share=0.5), stated("best", "lstm", text="So?")]
-    whole = paper(rnn_experiment, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    unrun = experiment("lstm", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    figure = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    whole = paper(rnn_experiment, unrun, artifacts=[figure])
     text = reproduction(collect(database.store), [database.view(whole)], [])
     assert (
         "| It falls | held (1 seed), not counted: fewer than 3 seeds | "
@@ -111,7 +114,7 @@ def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     ) in text
     assert "So?" not in text
     against = "1 of 1 seeds, all of the last tests"
-    assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
+    assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
     assert "Without published results" not in text
 
 
@@ -128,7 +131,10 @@ def test_opening_table_has_every_number_and_decided_claim(database):
     for seed in range(4):
         database.run(curves, seed, test=[1.0, 0.01 if seed else 90.0])
     claims = [stated("ends_below", "lstm", text="It falls", share=0.5), stated("best", "gru", text="So?")]
-    whole = paper(numbers, curves, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    unrun = experiment("gru", "curve", [Printed(metric="mse", outcome="falls")], "figure 1")
+    whole = paper(
+        numbers, curves, unrun, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}]
+    )
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4
     assert sorted(lines[2:]) == [
@@ -137,24 +143,6 @@ def test_opening_table_has_every_number_and_decided_claim(database):
         "| k | table 1: rnn, n = 8, mse | 0.25 | 0.05 \\[0.05, 0.05\\] | 3 | differs, better |",
     ]
     assert everything_measured([]) == "Nothing is measured yet.\n"
-
-
-def test_text_of_the_author_is_kept(tmp_path, orthobench):
-    file = tmp_path / "reports" / "REPRODUCTION.md"
-    with open_store("results.db", create=True):
-        pass
-    assert orthobench("report", "--format", "reproduction").out.strip() == str(file)
-    assert file.read_text("utf-8").startswith("# What was reproduced\n")
-    file.write_text(f"# Mine\n\nMy words.\n\n{MARK}\n\nold", "utf-8")
-    assert orthobench("report", "--format", "reproduction").code == 0
-    text = file.read_text("utf-8")
-    table = f"{TABLE_BEGINS}\n\nNothing is measured yet.\n\n{TABLE_ENDS}"
-    assert text.startswith(f"# Mine\n\n{table}\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
-    assert "old" not in text
-    assert with_authors(file, None, "new table", "new").endswith(f"\n\nMy words.\n\n{MARK}\n\nnew")
-    assert with_authors(file, None, "new table", "new").count("table") == 1
-    assert "Nothing" not in render(read_source(file), Facts([], []), "text").text
-    assert "My words." in render(read_source(file), Facts([], []), "text").text
 
 
 def test_run_shared_by_two_figures_of_a_study_counts_once(database):
@@ -172,3 +160,27 @@ def test_run_shared_by_two_figures_of_a_study_counts_once(database):
     assert ", 2 runs, 0.067 hours." in reproduction([], [], [study_result])
     assert study_result.progress == (2, 2)  # diverging is an end
     assert study_result.progress_words == "1 of 2 runs are finished, and 1 diverged"
+
+
+def test_figure_of_orthogonality_says_where_the_back_end_changes(database, tmp_path):
+    """The score grows on the GPU until iteration 15 and stands still on the CPU; the page marks the place as well."""
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="orthogonality", outcome="grows")], "figure 4")
+    parts = [("cuda", {"accelerator": "a GPU"})] * 15 + [("cpu", {})]
+    run = database.run(rnn_experiment, 0, test=[0.1] * 4, parts=parts)
+    scores = enumerate([1e-7, 1e-4, 1.5e-4, 1.5e-4])
+    rows = [MetricRow("probe", "orthogonality/W", step, 10 * step, score) for step, score in scores]
+    database.store.log(run.id, rows, [], {})
+    note = "Rounding depends on the back end."
+    figure = {"name": "figure 4", "shows": "orthogonality", "notes": [note]}
+    view = database.view(paper(rnn_experiment, artifacts=[figure]))
+    text = reproduction(collect(database.store), [view], [])
+    words = "on cuda, then on cpu from iteration 15 on"
+    assert f"| rnn, n = 8, W | 1e-07 | 0.00015 | 1 | {words} |" in text
+    assert note in text
+    ((_caption, drawn),) = panel_figures(view.artifacts[0], view.artifacts[0].panels[0], Styles([])).values()
+    (mark,) = (trace for trace in drawn.data if words in (trace.get("text") or ()))
+    at = mark["text"].index(words)
+    assert (mark["x"][at], mark["y"][at]) == (1.5, pytest.approx(1.25e-4))
+    assert f"rnn, n = 8: {words}." in remarks(drawn)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert words in page

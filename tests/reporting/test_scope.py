@@ -14,9 +14,9 @@ from support.pages import block
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.page.kept import Kept
-from orthobench.reporting.page.scope import Scope
-from orthobench.settings.assignments import parse_conditions
+from orthobench.reporting.account.part_cache import PartCache
+from orthobench.reporting.account.scope import Scope
+from orthobench.settings.filters import parse_conditions
 from orthobench.store import open_store
 
 RNN, LSTM, GRU = (
@@ -62,7 +62,7 @@ def test_coverage_counts_the_shown_rows(database):
 
 def test_conditions_select_runs(database):
     scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
-    runs, _ = scope.select(database.store, Kept())
+    runs, _ = scope.select(database.store, PartCache())
     (condition,) = collect(database.store, runs)
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
 

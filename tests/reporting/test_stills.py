@@ -14,7 +14,6 @@ from matplotlib.colors import to_rgba
 
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
-from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import MARKERS, compose, data_hash, draw_still, same_everywhere, svg
 from orthobench.reporting.figures.styles import ALL_SYMBOLS
 
@@ -153,7 +152,6 @@ def test_files_have_the_bands_of_all_curves():
             {**edge, "y": [1, 1], "legendgroup": str(number), "fill": "tonexty", "fillcolor": "rgba(1,2,3,0.2)"},
         )
     ]
-    assert pgfplots([("", figure_of(*bands))], 6.75, 3).count("fill between") == 6
     axes = panel_of(*bands)
     assert len(axes.collections) == 6
     assert not axes.lines

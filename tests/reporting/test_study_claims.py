@@ -12,16 +12,16 @@ import pytest
 from support.claims import has_held
 from support.databases import experiment
 
-from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, read_claims, undecided
+from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, read_claims, undecided
 from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
-from orthobench.papers import Artifact, find_paper, find_study
-from orthobench.reporting.page import html
-from orthobench.reporting.page.names import distinguishing_settings
-from orthobench.reporting.page.pages import StudyClaims, view_paper
-from orthobench.reporting.page.studies import StoredStudy, find_result
-from orthobench.reporting.page.verdict_sheet import square
+from orthobench.papers import Artifact, Study, find_paper, find_study
+from orthobench.reporting.account.names import distinguishing_settings
+from orthobench.reporting.account.paper_views import StudyClaims, view_paper
+from orthobench.reporting.account.studies import StoredStudy, find_result
+from orthobench.reporting.account.verdict_sheet import square
+from orthobench.reporting.page.templates import environment
 from orthobench.store import Benchmark, TraceRow, open_store
 
 
@@ -216,15 +216,25 @@ def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench,
     assert "| =sum(A1) |" in orthobench("report", "--format", "markdown").out
 
 
+def section_of(study: Study, claims: StudyClaims) -> str:
+    """The section of a study on the page, with these claims and without figures."""
+    part = SimpleNamespace(figures={}, tables=[])
+    return (
+        environment()
+        .get_template("study.html.j2")
+        .render(
+            result=SimpleNamespace(study=study, remark="", has_panels=False),
+            account=SimpleNamespace(study_claims={study.name: claims}),
+            drawn=SimpleNamespace(parts={f"study-{study.name}": part}),
+        )
+    )
+
+
 def test_study_lists_every_claim_that_its_headline_counts():
     study = find_study("gradient-norms")
     claims = [EndsBelow(text=text, check="ends_below", model="rnn", share=0.1) for text in ("it falls", "it ends")]
     results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3), "half"), undecided(claims[1], "needs runs")]
-    section = SimpleNamespace(study=study, remark="", figures={}, tables=[], panels=False)
-    template = html._environment().get_template("study.html.j2")
-    text = template.render(
-        section=section, study_claims={study.name: StudyClaims(results, [])}, count_claims=count_claims
-    )
+    text = section_of(study, StudyClaims(results, []))
     assert "0 of 1 claims of the paper held; 1 depends on the seed; 1 is not decided." in text
     assert "it falls" in text
     assert "it ends" in text
@@ -235,9 +245,7 @@ def test_study_keeps_own_statements_apart_from_the_paper():
     study = find_study("state-tracking")
     (claim, *_) = read_claims(study)
     claims = StudyClaims([], [ClaimResult(claim, Share(1.0, 3, "seed", 3), "beyond the longest test")])
-    section = SimpleNamespace(study=study, remark="", figures={}, tables=[], panels=False)
-    template = html._environment().get_template("study.html.j2")
-    text = template.render(section=section, study_claims={study.name: claims}, count_claims=count_claims)
+    text = section_of(study, claims)
     assert "<strong>Our statements:</strong> 1 of 1 statements of our own held." in text
     assert "<strong>Background:</strong>" in text
     assert "The paper says" not in text

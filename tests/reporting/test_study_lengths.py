@@ -10,11 +10,12 @@ import pytest
 from support.length_variants import variant
 
 import orthobench as ob
+from orthobench.analysis.by_length import held_length
 from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
-from orthobench.reporting.page.names import name_of
-from orthobench.reporting.page.studies import find_result
-from orthobench.reporting.tables.study_lengths import held_length, length_tables
+from orthobench.reporting.account.names import name_of
+from orthobench.reporting.account.studies import find_result
+from orthobench.reporting.tables.study_tables import length_tables
 from orthobench.store import Status, open_store
 
 LENGTHS = np.arange(40.0, 72.0)  # four bins of eight
@@ -73,7 +74,7 @@ def test_median_seed_decides_and_the_best_models_come_first():
     first, alone, last = results.rows  # equal sums are in the order of the names
     assert first == ("best", *["100.0 (33.3 to 100.0)"] * 2)
     assert (alone, last) == (("Another", "–", "33.3"), ("middle", "33.3 (33.3 to 100.0)", "–"))
-    assert "the median of 1 to 3 finished seeds" in results.caption
+    assert "the median of 1 to 3 finished seeds" in results.title
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_median_seed_decides_and_the_best_models_come_first():
 )
 def test_caption_has_the_number_of_seeds(seeds, words):
     _, results = tables(words=[variant(*[[1.0]] * number, label=str(number)) for number in seeds])
-    assert results.caption.endswith(words)
+    assert results.title.endswith(words)
 
 
 def test_diverged_seeds_are_named():
@@ -94,8 +95,8 @@ def test_diverged_seeds_are_named():
     lengths, results = tables(words=[lost, part])
     assert lengths.rows == [("part", "8+, 1 diverged"), ("lost", "diverged")]
     assert results.rows == [("part", "100.0, 1 diverged"), ("lost", "diverged")]
-    assert "Diverged: training ended" in lengths.caption
-    assert "iverged" not in tables(words=[variant([1.0] * 8)])[0].caption
+    assert "Diverged: training ended" in lengths.title
+    assert "iverged" not in tables(words=[variant([1.0] * 8)])[0].title
 
 
 def test_equal_models_are_sorted_by_name_ignoring_case():

@@ -11,8 +11,8 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
-from orthobench.reporting.page.pages import mark_repeated_claims, total_verdicts
-from orthobench.reporting.page.verdict_sheet import (
+from orthobench.reporting.account.paper_views import mark_repeated_claims, total_verdicts
+from orthobench.reporting.account.verdict_sheet import (
     dots,
     failed_claims,
     held_claims,

@@ -161,7 +161,8 @@ def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 def test_links_resolve_to_files_and_headings():
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
+        text = re.sub("`[^`\n]*`", "code", document.read_text("utf-8"))
+        for link in re.findall(r'\]\(([^)\s]+)(?:\s+"[^"]*")?\)', text):
             name, _, heading = link.partition("#")
             if "://" in link:
                 continue
@@ -209,9 +210,11 @@ def test_commands_in_the_documents_are_accepted(
     """
     words = command.split()[1:]
     np.savez(tmp_path / "data.npz", x=np.random.RandomState(0).normal(size=(40, 5, 3)), y=np.arange(40) % 2)
+    rows = [f"{n},{hour},{n}.5,{hour - n},{'ab'[n % 2]}" for n in range(40) for hour in range(5)]
+    (tmp_path / "patients.csv").write_text("\n".join(["patient,hour,load,temp,class", *rows]))
     (tmp_path / "cell.py").write_text(CELL)
     shown = {word.partition("=")[0] for word in words if "=" in word}
-    if words[0] in ("tune", "reproduce"):  # large, whatever is asked for
+    if words[0] in ("tune", "compare-tuned", "reproduce", "place"):  # large, whatever is asked for
         words += ["--dry-run", "--no-profile"]
     elif words[0] in ("run", "sweep"):
         if words[1] in ("ptb", "timit"):
@@ -234,7 +237,7 @@ def test_commands_in_the_documents_are_accepted(
         after(("sweep", "adding", "--models", "scornn,lstm", *tiny_options))
     else:
         after(("run", "adding", "rnn", *tiny_options))
-        if words[0] == "db":
+        if words[0] in ("db", "compare-databases"):
             assert orthobench("db", "backup", "other.db").code == 0
         if words[0] in ("evaluate", "export"):
             words[1] = json.loads(orthobench("ls", "--json").out)[0]["run"]
@@ -263,13 +266,25 @@ def test_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
     assert problems("model", Catalog([tmp_path / "my_cell.py"]).load("model", "my_cell")) == []
 
 
+def test_first_commands_of_the_readme_do_everything():
+    """They install what they need and use no command of a package that is not installed yet."""
+    _, _, use = (ROOT / "README.md").read_text("utf-8").partition("## Use\n")
+    first, second = (line.split()[:2] for line in use.splitlines() if line.startswith("    make "))
+    assert (first, second) == (["make", "demo"], ["make", "test"])
+    rules = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(r"^demo: \$\(BASE\)/\.installed$", rules, re.M)
+    assert re.search(r"^kernels: \$\(INSTALLED\)$", rules, re.M)
+    assert re.search(r"^test: kernels$", rules, re.M)
+    assert use.index("make test") < use.index("orthobench ")
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 120
 
 
 def test_numbers_of_the_engine_page_match_the_results():
     rows = re.findall(r"^\| [^|]+ \| [\d.]+ .*\|$", (ROOT / "docs" / "engine.md").read_text("utf-8"), re.M)
-    measured = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").splitlines()
+    measured = (ROOT / "workshop" / "benchmarks" / "RESULTS.md").read_text("utf-8").splitlines()
     numbers = [row for row in rows if "`" not in row]
     assert len(numbers) > 8
     assert [row for row in numbers if row not in measured] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-long_sentences = runpy.run_path(str(Path(__file__).parents[2] / "checks" / "prose.py"))["long_sentences"]
+long_sentences = runpy.run_path(str(Path(__file__).parents[2] / "workshop" / "prose.py"))["long_sentences"]
 LONG = " ".join(["Words"] + ["follow"] * 35)
 
 
@@ -30,6 +30,8 @@ def test_long_sentences_of_c_comments_are_listed(tmp_path):
     assert [line.partition(" words")[0] for line in long_sentences(tmp_path)] == ["orthobench/step.h:2: 38"]
 
 
-def test_code_and_tables_are_not_checked(tmp_path):
-    (tmp_path / "README.md").write_text(f"```\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}\n")
+def test_code_tables_and_titles_of_links_are_not_checked(tmp_path):
+    (tmp_path / "README.md").write_text(
+        f'```\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}\n\nOf [7](#runs "{LONG}") runs.\n'
+    )
     assert list(long_sentences(tmp_path)) == []

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from checks.quick import Minute, added_files, changed_files, selection
-from checks.rooms import ROOT, table
+from workshop.quick import Minute, added_files, changed_files, selection
+from workshop.rooms import ROOT, table
 
 IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
 """Three rooms, from the top floor down."""
@@ -26,7 +26,7 @@ IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
         ),
         (["models/lstm.py"], [["tests/models"]], "tests/repository"),
         (["README.md"], [["tests/repository"]], "tests/cli"),
-        (["website/pages.py"], [["tests/docs"], ["tests/repository"]], "tests/cli"),
+        (["workshop/website/pages.py"], [["tests/docs"], ["tests/repository"]], "tests/cli"),
         (["tests/data/test_deleted.py"], [], "tests/data"),
     ],
 )
@@ -47,7 +47,14 @@ def test_new_model_and_task_are_tested_where_their_entries_are():
         assert not everywhere & {test for group in selection([path], IMPORTS, added=[path]) for test in group}
 
 
-def test_added_files_are_the_new_ones_among_the_changed_ones(tmp_path, monkeypatch):
+def test_what_guides_a_new_model_comes_before_changed_tests():
+    own = ["tests/recurrence/test_cpu.py", "tests/recurrence/test_reference.py"]
+    first, second, *_ = selection(["models/janet.py", *own], IMPORTS, added=["models/janet.py"])
+    assert "tests/gate/test_project_baseline.py" in first
+    assert set(second) == set(own)
+
+
+def test_changes_that_are_not_committed_count_before_the_branch(tmp_path, monkeypatch):
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
 
@@ -61,7 +68,11 @@ def test_added_files_are_the_new_ones_among_the_changed_ones(tmp_path, monkeypat
     git("commit", "-qm", "second")
     (tmp_path / "old.py").write_text("3")
     (tmp_path / "untracked.py").write_text("4")
-    monkeypatch.setattr("checks.quick.ROOT", tmp_path)
+    monkeypatch.setattr("workshop.quick.ROOT", tmp_path)
+    assert added_files() == ["untracked.py"]
+    assert changed_files() == ["old.py", "untracked.py"]
+    git("add", ".")
+    git("commit", "-qm", "third")
     assert added_files() == ["committed.py", "untracked.py"]
     assert changed_files() == ["committed.py", "old.py", "untracked.py"]
 
@@ -91,7 +102,7 @@ def test_no_test_begins_after_the_time(items):
 
 def test_paths_of_a_group_share_the_time_that_is_left(items, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("checks.quick.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("workshop.quick.time.monotonic", lambda: clock[0])
     minute = Minute(seconds=60)
     minute.begin("tests/store", 3)
     clock[0] = 19

@@ -1,4 +1,4 @@
-"""checks.gpu: what it packs comes back, steps end in time, and results merge."""
+"""workshop.gpu: what it packs comes back, steps end in time, and results merge."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from checks import gpu
 from orthobench.options.run_options import RunOptions
 from orthobench.planning.listed import runs_in
 from orthobench.plugins import Catalog
 from orthobench.store import open_store
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
+from workshop import gpu
 
 ROOT = Path(__file__).parents[2]
 LIST = """
@@ -119,65 +119,67 @@ def test_run_that_is_stopped_packs_what_it_has(tmp_path, monkeypatch):
     assert Path("gpu/results/1/runs.db.gz").exists()
 
 
-def interrupted_after_runs():
-    """A merge that is interrupted before it merges benchmarks."""
-    from orthobench.store import merge
-
-    whole = merge.merge
-
-    def run(source, target, **options):
-        if not options:
-            raise KeyboardInterrupt
-        return whole(source, target, **options)
-
-    return run
-
-
 def test_results_of_another_machine_are_merged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("list.toml").write_text(LIST)
     results = gpu.next_folder(Path("gpu/results"))
     first, second = (run.config for run in runs_in(Path("list.toml"), Catalog()))
-    database, benchmarks = Path("gpu/runs.db"), results / "benchmarks.db"
+    database = Path("gpu/runs.db")
     with open_store(str(database), create=True) as store:
         train(first, store, RunOptions(device="cpu"))
         calls = iter(range(1000))
         with pytest.raises(Interrupted):
             train(second, store, RunOptions(device="cpu"), should_stop=lambda: next(calls) > 7)
-    with open_store(str(benchmarks), create=True) as store:
         store.add_benchmark("models", {"models": []}, {"cpu": "one"})
-    with open_store("results.db", create=True):
-        pass
-    gpu.pack(database, benchmarks, results)
-    assert {file.name for file in results.iterdir()} == {"runs.db.gz", "benchmarks.db.gz", "checkpoints.tar.gz"}
+    gpu.pack(results)
+    assert {file.name for file in results.iterdir()} == {"runs.db.gz", "checkpoints.tar.gz"}
     kept = database.read_bytes()
-    with monkeypatch.context() as patched:  # a fold that ends before the benchmarks are merged
-        patched.setattr("orthobench.store.merge.merge", interrupted_after_runs())
+    with monkeypatch.context() as patched:
+        patched.setattr("orthobench.store.merge.merge", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            gpu.fold(Path("list.toml"))
+            gpu.fold()
     assert gpu.unfolded() == [results]
-    gpu.fold(Path("list.toml"))
+    gpu.fold()
     assert gpu.unfolded() == []
     assert database.read_bytes() == kept
-    assert {file.name for file in Path("gpu/folded/1").iterdir()} >= {"runs.db.gz", "benchmarks.db.gz"}
+    assert {file.name for file in Path("gpu/folded/1").iterdir()} == {"runs.db.gz", "checkpoints.tar.gz"}
     with open_store("results.db") as store:
         assert {run.key: str(run.status) for run in store.runs()} == {
             first.spec.key: "finished",
             second.spec.key: "interrupted",
         }
         assert [each.name for each in store.benchmarks()] == ["models"]
-    assert [file.name for file in Path("reports/checkpoints").iterdir()] == [f"{second.spec.key}.pt.gz"]
+        assert train(second, store, RunOptions(device="cpu")).status == "finished"
+    assert [folder.name for folder in Path("results.db.checkpoints").iterdir() if folder.is_dir()] == []
+
+
+def interrupted(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_results_and_checkpoints_go_to_the_other_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("list.toml").write_text(LIST)
+    Path("gpu").mkdir()
+    first, second = (run.config for run in runs_in(Path("list.toml"), Catalog()))
+    with open_store("results.db", create=True) as store:
+        train(first, store, RunOptions(device="cpu"))
+        calls = iter(range(1000))
+        with pytest.raises(Interrupted):
+            train(second, store, RunOptions(device="cpu"), should_stop=lambda: next(calls) > 7)
+        store.add_benchmark("models", {"models": []}, {"cpu": "one"})
+    gpu.pack_runs(Path("list.toml"))
+    with open_store("gpu/runs.db") as store:
+        assert {run.key for run in store.runs()} == {first.spec.key, second.spec.key}
+        assert store.benchmarks() == []
+    assert [folder.name for folder in Path("gpu/runs.db.checkpoints").iterdir()] == [second.spec.key]
 
 
 def test_command_of_the_makefile_merges(tmp_path):
-    """The modules of checks/ import each other, under the names that they have when `make` runs them."""
-    shutil.copytree(ROOT / "checks", tmp_path / "checks")
-    Path(tmp_path, "list.toml").write_text(LIST)
+    """It finds its modules under the names that they have when `make` runs it."""
+    shutil.copytree(ROOT / "workshop", tmp_path / "workshop")
     Path(tmp_path, "gpu/results/1").mkdir(parents=True)
-    with open_store(str(tmp_path / "results.db"), create=True):
-        pass
     (words,) = re.findall(r"^gpu-fold:.*\n\t\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    command = [sys.executable, *words.split(), "--list", "list.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert [folder.name for folder in Path(tmp_path, "gpu/folded").iterdir()] == ["1"]

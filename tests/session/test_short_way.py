@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import orthobench
-from checks.traced_run import PROGRAM
+from workshop.traced_run import PROGRAM
 
 PACKAGE = Path(orthobench.__file__).parent
 LISTED = Path(__file__).with_name("files_of_a_run.txt")

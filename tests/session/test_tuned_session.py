@@ -7,7 +7,9 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,13 +20,15 @@ import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
-from orthobench.reporting.page.matrix import compute_matrix
+from orthobench.reporting.account.matrix import compute_matrix
+from orthobench.session.tuned_session import _undecided
+from orthobench.settings import text
 from orthobench.store import Run, open_store
 from orthobench.store.sqlite import protect
 from orthobench.system.location import DATABASE_VARIABLE
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.training.events import EventSink
-from website.matrix_picture import picture
+from workshop.website.matrix_picture import picture
 
 SIZES = {
     "sequence_length": "4",
@@ -35,8 +39,8 @@ SIZES = {
     "validation_size": "100",
     "test_size": "100",
 }
-"""160 iterations, after which a cell has learnt the sum, with an evaluation at each rung."""
-WHOLE, SEEDS, TRIALS = 160, 2, 8
+"""160 iterations, after which a cell has learnt the sum."""
+WHOLE, SEEDS = 160, 2
 PLUGIN = """
 from orthobench.models.rnn import RNN
 
@@ -89,7 +93,6 @@ def compare(
     return ob.compare_tuned(
         "adding",
         models,
-        tune=TRIALS,
         seeds=SEEDS,
         settings=sizes,
         match_parameters=500,
@@ -131,13 +134,19 @@ def test_broken_model_loses_and_a_constant_does_not_win(column):
     assert first_lower == [1.0, 1.0]
 
 
-def test_winners_at_the_edge_of_the_search_are_named(column):
-    rates = {model.word: float(model.chosen["learning_rate"]) for model in column.models}
-    edges = {3e-4: "lowest", 1e-2: "highest"}  # the range of the protocol
-    assert {model.word: model.edge for model in column.models} == {
-        word: edges.get(rate, "") for word, rate in rates.items()
-    }
-    assert "highest" in {model.edge for model in column.models}
+def test_winners_at_the_edge_of_the_search_are_named(folder, column):
+    """A winner at an edge had two rates added beyond."""
+    runs = {run.key: run for run in stored(folder)}
+    for model in column.models:
+        tried = [
+            point.rate
+            for point, run in zip(model.entry.points, model.entry.trials, strict=True)
+            if run.config.spec.key in runs
+        ]
+        best = float(model.chosen["learning_rate"])
+        expected = {max(tried): "highest", min(tried): "lowest"}.get(best, "")
+        assert model.search.edge == expected
+        assert not expected or len({*tried}) == 6
 
 
 def test_results_name_the_sizes_that_were_trained(column):
@@ -145,28 +154,33 @@ def test_results_name_the_sizes_that_were_trained(column):
     assert (trained.parameters, trained.iterations, trained.settings["sequence_length"]) == (500, WHOLE, 4)
 
 
-def test_every_model_has_the_same_trials_and_iterations(folder, column):
-    trials, spent, fresh = Counter(), Counter(), Counter()
-    lengths: dict[str, list[int]] = {}
-    for run in stored(folder):
-        if run.is_trial:
-            trials[run.model] += 1
-            spent[run.model] += run.iterations
-            lengths.setdefault(run.model, []).append(run.iterations)
-        else:
-            fresh[run.model] += run.iterations
-    assert len(trials) == 4
-    assert set(trials.values()) == {TRIALS}
-    assert set(spent.values()) == {4 * WHOLE} == {column.models[0].entry.search_iterations()}
-    assert set(fresh.values()) == {SEEDS * WHOLE}
-    assert {tuple(sorted(own)) for own in lengths.values()} == {(*[40] * 4, *[80] * 2, *[160] * 2)}
+def test_searches_spend_what_the_rule_says(folder, column):
+    """All of the first trials train for half of the iterations, and the better half of them to the end."""
+    runs = {run.key: run for run in stored(folder)}
+    for model in column.models:
+        first = [runs[run.config.spec.key] for run in model.entry.trials[: model.entry.first]]
+        whole = [run for run in first if run.iterations == WHOLE]
+        assert len(first) == (4 if ":" in model.word else 8)
+        assert {run.iterations for run in first} <= {WHOLE // 2, WHOLE}
+        assert len(whole) >= len(first) / 2
+    fresh = [run for run in runs.values() if not run.is_trial]
+    assert {run.iterations for run in fresh} == {WHOLE}
+    assert Counter(run.model for run in fresh) == dict.fromkeys({run.model for run in fresh}, SEEDS)
+
+
+def test_trials_keep_their_curves_and_no_vectors(folder, column):
+    with open_store(str(folder / "r.db")) as store:
+        trials = [run.id for run in store.runs() if run.is_trial]
+        assert not store.traces(trials)
+        assert {row.split for row in store.metrics(trials)} == {"train", "valid"}
+        assert store.traces([run.id for model in column.models for run in model.runs])
 
 
 def test_training_differs_in_the_rates_alone(folder, column):
     training = {tuple(sorted(map(str, run.spec["training"].items()))) for run in stored(folder)}
     assert len(training) == 2  # of trials and of results, which differ in judged_by
     assert {run.spec["model_settings"]["optimizer"] for run in stored(folder)} == {"adam"}
-    assert all(abs(model.entry.size.deviation) < 0.05 for model in column.models)
+    assert all(abs(model.size.matched.deviation) < 0.05 for model in column.models)
 
 
 def test_winner_is_the_best_by_validation_and_its_seeds_are_fresh(folder, column):
@@ -178,15 +192,15 @@ def test_winner_is_the_best_by_validation_and_its_seeds_are_fresh(folder, column
                 assert {row.split for row in store.metrics([run.id], name="mse")} == {"valid"}
                 assert (run.final_value, run.best_value, run.seed) == (None, None, 0)
                 if run.status == "finished":
+                    zero = run.baselines["valid/mse"]
                     values = [row.value for row in store.metrics([run.id], split="valid", name="mse")]
-                    ends[run.key] = curve_end(values).value
-            winner = keys[model.halving.winner.number]
-            assert winner == min(ends, key=ends.get)
+                    ends[run.key] = round(100 * (1 - curve_end(values).value / zero))
+            winner = model.entry.trial(model.search.winner).config.spec.key
+            assert ends[winner] == max(ends.values())  # of several with one score, that with the better neighbours
             assert [run.seed for run in model.runs] == [1, 2]
-            chosen = {name: float(value) for name, value in model.chosen.items()}
             for run in model.runs:
-                settings = run.spec["model_settings"]
-                assert {name: settings[name] for name in chosen} == chosen
+                settings = {name: text(value) for name, value in run.spec["model_settings"].items()}
+                assert {name: settings[name] for name in model.chosen} == model.chosen
 
 
 def test_validation_values_are_not_shown(column):
@@ -210,15 +224,19 @@ def test_matrix_shows_the_fresh_seeds_as_tuned(folder, column):
         choices = {each.run.model: choice_of(condition, each) for each in condition.variants if each.scores}
         matrix = compute_matrix([condition])
     cells = {row.model: row.cells[0] for row in matrix.rows}
-    edges = {model.entry.model: model.edge for model in column.models}
+    edges = {model.entry.model: model.search.edge for model in column.models}
     assert [each.block for each in matrix.columns] == ["tuned"]
-    assert choices == {name: Choice(TRIALS, edge) for name, edge in edges.items()}
+    trials = Counter(run.model for run in stored(folder) if run.is_trial)
+    assert choices == {name: Choice(trials[name], edge) for name, edge in edges.items()}
     beyond = " (at the {} learning rate, beyond which a better one may be)"
     assert {name: cell.how for name, cell in cells.items()} == {
-        name: f"tuned: the best of 8 trials{beyond.format(edge) if edge else ''}, then 2 fresh seeds"
+        name: f"tuned: the best of {trials[name]} trials{beyond.format(edge) if edge else ''}, then 2 fresh seeds"
         for name, edge in edges.items()
     }
-    assert picture(matrix).count("ᴱ") == sum(map(bool, edges.values())) > 0
+    assert picture(matrix).count("ᴱ") == sum(cells[name].score < 0.995 for name, edge in edges.items() if edge)
+    at_edge = [replace(row.cells[0], choice=Choice(4, "highest"), score=0.5) for row in matrix.rows]
+    rows = [replace(row, cells=[cell]) for row, cell in zip(matrix.rows, at_edge, strict=True)]
+    assert picture(replace(matrix, rows=rows)).count("ᴱ") == len(rows)
     assert cells["scornn"].score > 0.5 > cells["stuck"].score
 
 
@@ -233,6 +251,30 @@ def test_variant_is_not_tuned_if_a_trial_is_missing(folder, column, monkeypatch)
         monkeypatch.setattr(Run, "epochs", property(lambda run: 0.5))
         assert [each.block for each in compute_matrix([whole]).columns] == ["tuned"]
         assert compute_matrix([condition]).columns == []
+
+
+def test_models_that_seeds_do_not_tell_apart_get_two_more():
+    """Unless the best one solves the task, where equal scores decide no place."""
+
+    def made(*scores: float):
+        return SimpleNamespace(scores=[*scores])
+
+    first, near, far = made(0.8, 0.7, 0.9), made(0.6, 0.71, 0.5), made(0.6, 0.69, 0.5)
+    assert _undecided([far, near, first]) == [near, first]
+    assert _undecided([far, first]) == []
+    assert _undecided([made(1.0, 0.999, 0.9), made(0.998, 1.0, 1.0)]) == []
+    assert _undecided([first, made()]) == []
+
+
+def test_undecided_models_get_more_seeds(tmp_path, monkeypatch):
+    """Two copies of one cell, whose seeds overlap."""
+    monkeypatch.setattr("orthobench.session.tuned_session._undecided", lambda models: models[1:])
+    short = SHORT | {"max_iterations": "20", "train_size": "400"}
+    (column,) = ob.compare_tuned(
+        "adding", ["rnn", "irnn"], settings=short, match_parameters=500, db=tmp_path / "r.db", jobs=0
+    )
+    assert [[run.seed for run in model.runs] for model in column.models] == [[1, 2, 3], [1, 2, 3, 4, 5]]
+    assert column.is_complete
 
 
 class Interrupting(EventSink):
@@ -351,7 +393,7 @@ def test_run_without_validation_data_is_refused(tmp_path):
 
 
 def test_own_data_is_a_column(tmp_path, monkeypatch, capsys):
-    """Its runs are so short that the protocol has to evaluate within an epoch, before the first rung."""
+    """Its runs are so short that the protocol has to evaluate within an epoch, before its half."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     labels = np.arange(600) % 2
@@ -362,10 +404,10 @@ def test_own_data_is_a_column(tmp_path, monkeypatch, capsys):
     assert [model.entry.iterations for model in column.models] == [39, 39]  # 420 training sequences, 32 in a batch
     assert all(run.best_value > 0.8 for model in column.models for run in model.runs)
     word = data.task_word().replace("classification:", "array:")
-    command = ["compare", "--tune", "8", "-t", word, "--models", "rnn,gru", "--seeds", "2", "-s", "epochs=3"]
+    command = ["compare-tuned", "-t", word, "--models", "rnn,gru", "--seeds", "2", "-s", "epochs=3"]
     assert call_here(monkeypatch, [*command, "-s", "hidden_size=4", "--db", str(db), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "classification:mine.npz: 8 trials of 39 iterations" in shown
+    assert "classification:mine.npz: 39 iterations, a search and 2 fresh seeds a model" in shown
     assert [line.split()[-2:] for line in shown.splitlines() if line.split()[:1] in (["rnn"], ["gru"])] == [
         ["0", "0s"],
         ["0", "0s"],
@@ -380,12 +422,14 @@ def given(*sizes: str) -> list[str]:
 
 def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    command = ["compare", "--tune", "8", "--models", "rnn,lstm", "-t", "adding", "--seeds", "2", "-j", "0", *given()]
+    command = ["compare-tuned", "--models", "rnn,lstm", "-t", "adding", "--seeds", "2", "-j", "0", *given()]
     command += ["--match-parameters", "500", "-q"]
     assert call_here(monkeypatch, [*command, "--dry-run", "--no-profile"]) == 0
     budget = capsys.readouterr().out
-    assert "8 trials of 40 iterations, halved twice, and 2 fresh seeds for each model" in budget
-    assert [line.split()[-3:] for line in budget.splitlines() if line.split()[:1] == ["rnn"]] == [["80", "240", "?"]]
+    assert "40 iterations, a search and 2 fresh seeds a model" in budget
+    assert [line.split()[-3:] for line in budget.splitlines() if line.split()[:1] == ["rnn"]] == [["80", "360", "?"]]
+    assert "seeds; unknown time left\n" in budget
+    assert "0.0" not in budget
     assert not list(tmp_path.iterdir())
     assert call_here(monkeypatch, command) == 0
     shown = capsys.readouterr().out
@@ -410,34 +454,41 @@ def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--models", "rnn", "a", "b"], "--models is for a comparison that trains"),
-        (["--tune", "8", "model=rnn"], "the selection 'model=rnn' is for stored runs"),
-        (["--tune", "8", "--status", "finished"], "--status is for stored runs"),
-        (["--tune", "8", "--unpaired", "-t", "adding"], "--unpaired is for stored runs"),
-        (["--tune", "8", "--value", "end", "-t", "adding"], "--value is for stored runs"),
-        (["a", "b", "--device", "cpu"], "--device is for a comparison that trains"),
-        (["a.db", "b.db", "--db", "c.db"], "--db names one database, and the words name two"),
-        (["--tune", "7", "--models", "rnn", "-t", "adding"], "--tune 7: give an even number of at least 8"),
-        (["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "lr=1"], "learning_rate"),
+        (["--models", "rnn", "-t", "adding", "-s", "lr=1"], "learning_rate"),
         (
-            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "learning_rate=1"],
-            "learning_rate is the same for all models",
+            ["--models", "rnn", "-t", "adding", "-s", "learning_rate=1"],
+            "learning_rate belongs to the search",
         ),
-        (["--tune", "8", "--models", "rnn", "-t", "addin"], "unknown task 'addin'"),
+        (["--models", "rnn", "-t", "addin"], "unknown task 'addin'"),
         (
-            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "evaluate_every=2000"],
-            "evaluate_every=2000 leaves the first 25% of 4000 iterations without an evaluation",
+            ["--models", "rnn", "-t", "adding", "-s", "evaluate_every=3000"],
+            "evaluate_every=3000 leaves the first half of 4000 iterations without an evaluation",
         ),
         (
-            ["--tune", "8", "--models", "rnn", "-t", "adding", "--match-state", "8", "--match-parameters", "9"],
+            ["--models", "rnn", "-t", "adding", "--match-state", "8", "--match-parameters", "9"],
             "both choose the hidden sizes",
         ),
     ],
 )
 def test_mistakes_have_one_line(tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
-    assert call_here(monkeypatch, ["compare", *words]) == 2
+    assert call_here(monkeypatch, ["compare-tuned", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_comparison_of_all_models_says_at_once_that_it_takes_hours(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    stopped = RuntimeError("planned")
+
+    def plan(*args, **options):
+        raise stopped
+
+    monkeypatch.setattr(ob, "compare_tuned", plan)
+    monkeypatch.setattr("orthobench.api.compare_tuned", plan)
+    call_here(monkeypatch, ["compare-tuned"])
+    assert capsys.readouterr().err.startswith(
+        "all built-in models and columns: several hours of CPU time for each column"
+    )

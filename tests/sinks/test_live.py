@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 import torch
-from support.destinations import as_sent, read_back, stored
+from support.destinations import all_of, as_sent, read_back, stored
+from support.records import run_record
 
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
@@ -17,7 +18,7 @@ from orthobench.sinks import live
 from orthobench.sinks.live import LiveSinks
 from orthobench.sinks.targets import Target, parse_target
 from orthobench.spec.resolve import resolve
-from orthobench.store import open_store
+from orthobench.store import MetricRow, Status, open_store
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import train
@@ -68,26 +69,57 @@ def test_destinations_do_not_change_the_numbers(config, kind, location, tmp_path
     assert train_to(config, tmp_path / "with", f"{kind}:{location}") == train_to(config, tmp_path / "without")
 
 
-def test_resumed_run_continues_its_series(config, kind, location, tmp_path):
+def test_resumed_run_is_a_new_run_with_the_whole_series(config, kind, location, tmp_path):
     first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=6)
     assert read_back(kind, location, config.spec.key).points == as_sent(kind, first)
     assert read_back(kind, location, config.spec.key).status == "interrupted"
     points = train_to(config, tmp_path, f"{kind}:{location}")
-    sent = read_back(kind, location, config.spec.key)
+    *earlier, sent = all_of(kind, location, config.spec.key)
     assert len(points) > len(first)
-    assert sent.points == as_sent(kind, points)
-    assert sent.doubles == []
-    assert sent.status == "finished"
+    assert (sent.points, sent.doubles, sent.status) == (as_sent(kind, points), [], "finished")
+    assert [(run.points, run.status) for run in earlier] == (
+        [] if kind == "tensorboard" else [(as_sent(kind, first), "interrupted")]
+    )
 
 
-def test_restart_drops_the_points_of_the_abandoned_run(config, kind, location, tmp_path):
+def test_restart_leaves_the_abandoned_run_except_in_tensorboard(config, kind, location, tmp_path):
     """Without its checkpoint the run starts over, and stops earlier than before."""
     first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=12)
     points = train_to(config, tmp_path, f"{kind}:{location}", stop_after=4, clear=True)
     assert len(points) < len(first)
-    sent = read_back(kind, location, config.spec.key)
-    assert sent.points == as_sent(kind, points)
-    assert sent.doubles == []
+    held = [points] if kind == "tensorboard" else [points, first]
+    assert [run.points for run in all_of(kind, location, config.spec.key)] == [as_sent(kind, each) for each in held]
+    assert all(run.doubles == [] for run in all_of(kind, location, config.spec.key))
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "trackio"], indirect=True)
+def test_run_that_starts_over_within_a_session_begins_a_new_one(kind, location, tmp_path):
+    """As after the death of a worker, whose rows beyond the checkpoint are rewound."""
+    key = "abc0" * 4
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        run = store.start(run_record(key=key), {"cpu": "a"}, [])
+
+        def add(iteration, value):
+            store.log(run.id, [MetricRow("test", "mse", 0, iteration, value)], [], {"iterations": iteration})
+
+        (channel,) = LiveSinks(store, [parse_target(f"{kind}:{location}")]).channels
+        channel._serve(key, "started")
+        for iteration in (0, 5, 10):
+            add(iteration, 1.0)
+            channel._serve(key, "evaluated")
+        store.rewind(run.id, 5, "token")
+        channel._serve(key, "started")
+        add(8, 2.0)
+        store.log(run.id, [], [], {"status": Status.FINISHED})
+        channel._serve(key, "ended")
+        channel._serve(key, "settled")
+        points = stored(store, key)
+    *earlier, sent = sorted(all_of(kind, location, key), key=lambda run: run.status == "finished")
+    assert (sent.points, sent.doubles, sent.status) == (points, [], "finished")
+    assert {iteration for _, iteration in points} == {0, 5, 8}
+    assert [(sorted(at for _, at in run.points), run.status) for run in earlier] == (
+        [] if kind == "tensorboard" else [([0, 5, 10], "interrupted")]
+    )
 
 
 def test_non_finite_numbers_arrive(kind, location, tmp_path, tiny):
@@ -106,7 +138,7 @@ class Failing:
     """A destination that fails at a step: "open" or "add"."""
 
     def __init__(self, step):
-        self.step, self.change = step, ""
+        self.step = step
 
     def open(self, *_):
         if self.step == "open":

@@ -137,7 +137,7 @@ def test_mlflow_server_has_the_curves_and_the_export_prints_one_line(mlflow, dat
     environment = os.environ | {"NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"2 runs in mlflow:{mlflow}: 2 added\n"
+    assert done.stdout == f"2 runs sent to mlflow:{mlflow}\n"
     api = f"{mlflow}/api/2.0/mlflow"
     experiment = ask(f"{api}/experiments/get-by-name?experiment_name=orthobench")["experiment"]["experiment_id"]
     runs = ask(f"{api}/runs/search", {"experiment_ids": [experiment]})["runs"]

@@ -1,10 +1,7 @@
-"""The size of a state is that of what two steps return, and a report counts it without torch in its process."""
+"""The size of a state is that of what two steps return."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -13,11 +10,9 @@ import torch
 from orthobench.model import Signature
 from orthobench.model.build import build_model
 from orthobench.plugins import Catalog
-from orthobench.spec import state_sizes as module
-from orthobench.spec.index import index, keep
 from orthobench.spec.model_sizes import Counter
 from orthobench.spec.resolve import resolve
-from orthobench.spec.state_sizes import compute, state_sizes
+from orthobench.spec.state_sizes import state_sizes
 
 CATALOG = Catalog()
 
@@ -47,34 +42,12 @@ def test_sizes_are_those_of_the_equations():
     assert state_sizes(specs) == {"gru": 16, "lstm": 32, "stacked": 96, "stack": 52}
 
 
-def test_process_without_torch_asks_another_one_and_keeps_the_answer(monkeypatch, tmp_path):
-    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
-    keep("index", index())  # so that the other process computes the sizes alone
-    code = (
-        "import json, sys\n"
-        "from orthobench.spec.state_sizes import state_sizes\n"
-        "from orthobench.spec.resolve import RunSpec\n"
-        "sizes = state_sizes({'a': RunSpec(**json.load(sys.stdin))})\n"
-        "print(sizes, 'torch' in sys.modules)"
-    )
-    question = json.dumps(asdict(config_of("lstm").spec))
-    done = subprocess.run([sys.executable, "-c", code], input=question, capture_output=True, text=True, check=True)
-    assert done.stdout == "{'a': 32} False\n"
-    (kept,) = (tmp_path / "cache").glob("index/*/state_sizes.json")
-    written = kept.stat().st_mtime_ns
-    done = subprocess.run([sys.executable, "-c", code], input=question, capture_output=True, text=True, check=True)
-    assert done.stdout == "{'a': 32} False\n"
-    assert kept.stat().st_mtime_ns == written
-
-
-def test_strange_runs_have_no_size(monkeypatch):
+def test_strange_runs_have_no_size():
     """A layer of another program, whose code a stored name must not import, and settings that no model has."""
     spec, changes = config_of("lstm").spec, ({"model": "os.path:join"}, {"model_settings": {"hidden_size": -1}})
     foreign, broken = (type(spec)(**{**asdict(spec), **change}) for change in changes)
     assert state_sizes({"foreign": foreign, "broken": broken, "known": spec}) == {"known": 32}
-    monkeypatch.setattr(module, "compute", pytest.fail)
-    assert state_sizes({"foreign": foreign}) == {}
 
 
 def test_large_states_take_no_memory():
-    assert compute({"a": asdict(config_of("lstm", hidden_size="100000").spec)}) == {"a": 200_000}
+    assert state_sizes({"a": config_of("lstm", hidden_size="100000").spec}) == {"a": 200_000}

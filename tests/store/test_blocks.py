@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from orthobench.store.tables import LONGEST_HEAD, MOST_NUMBERS, NAMES, pack, unpack
+from orthobench.store.blocks import LONGEST_HEAD, MOST_NUMBERS, NAMES, pack, unpack
 
 SMALLEST, LARGEST = 2.0**-149, 3.4028234663852886e38
 

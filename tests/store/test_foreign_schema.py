@@ -76,12 +76,11 @@ COMMANDS = {
     "show": ("show", KEY),
     "report": ("report", "--html"),
     "compare": ("compare", "model=rnn", "model=lstm"),
-    "compare files": ("compare", "s.db", "new.db"),
+    "compare files": ("compare-databases", "s.db", "new.db"),
     "info": ("db", "info"),
     "backup": ("db", "backup", "copy.db"),
     "upgrade": ("db", "upgrade"),
-    "repair": ("db", "repair"),
-    "repair --dry-run": ("db", "repair", "--dry-run"),
+    "repair": ("db", "repair", "repaired.db"),
     "merge": ("db", "merge", "s.db"),
     "publish": ("publish", "site", "s.db"),
     "run": ("run", "adding", "rnn", "--preset", "quick"),
@@ -119,7 +118,8 @@ def test_long_view_in_place_of_a_table_is_one_line(orthobench, sound, tmp_path, 
         words += ("--db", "new.db")
     done = orthobench(*words)
     assert done.code == 2
-    assert f"s.db is damaged: its {table.upper()} is a view, not a table; restore a backup" in done.err
+    what = "cannot be repaired" if command == "repair" else "is damaged"
+    assert f"s.db {what}: its {table.upper()} is a view, not a table; restore a backup" in done.err
     assert done.err.count("\n") == 1
     assert not Path("copy.db").exists()
 

@@ -22,7 +22,7 @@ import orthobench as ob
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import TraceRow, open_store
-from orthobench.store.tables import pack
+from orthobench.store.blocks import pack
 
 PROGRAMS = ("Python", *(("sqlite3",) if shutil.which("sqlite3") else ()))
 """The command line program is not on every machine."""

@@ -49,13 +49,13 @@ def statements() -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", record)
 
 
-def test_runs_are_read_by_three_statements(database):
+def test_runs_are_read_by_four_statements(database):
     enlarge(database)
     with open_store(database) as store:
         with statements() as seen:
             runs = store.runs()
         assert len(runs) == MANY + 3
-        assert len(seen) == 3  # the runs, their tags, their environments
+        assert len(seen) == 4  # the runs, their tags, their segments, their environments
         assert {run.environment.facts["cpu"] for run in runs} == {"x"}
         assert [run.tags for run in runs[:5]] == [[], ["old"], ["a", "old"], ["new"], []]
         assert [run.tags for run in store.runs(tag="new", seed=3)] == [["new"]]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from support.records import run_record
 from support.schemas import add_revision, write_older
 
-from orthobench.errors import UsageError
+from orthobench.errors import DamagedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store.merge import merge, opened_unchanged
 from orthobench.store.tables import Base
@@ -207,6 +207,19 @@ def test_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
     assert (merged.rows["series"], merged.rows["metric"], merged.rows["trace"]) == (3, 33, 2)
     assert old.read_bytes() == before
     assert {path.name for path in tmp_path.glob("old.db*")} == {"old.db"}
+
+
+def test_the_damaged_one_of_two_databases_is_named(databases, tmp_path):
+    target, source = databases
+    enter(target, A_KEY, [1.0])
+    enter(source, B_KEY, [1.0])
+    for file in ("here.db", "there.db"):
+        with closing(sqlite3.connect(tmp_path / file)) as connection, connection:
+            connection.execute("UPDATE environment SET facts = '7'")
+        with pytest.raises(DamagedError, match=rf"{file} is damaged: 7 is not a JSON object"):
+            merge(source, target)
+        with closing(sqlite3.connect(tmp_path / file)) as connection, connection:
+            connection.execute("UPDATE environment SET facts = '{}'")
 
 
 def test_newer_database_is_refused(tmp_path):

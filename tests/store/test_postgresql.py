@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 from support.records import run_record
 
-from orthobench.errors import RunLockedError, StorageError, shell_command
+from orthobench.errors import RunLockedError, StorageError
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -402,62 +402,29 @@ def test_commands_work_on_a_server(postgres, orthobench, tiny_options):
 
 
 BROKEN = {
-    "status": (
-        "UPDATE run SET status = 'finishee' WHERE id = 2",
-        f"run {KEYS[1]}: 'finishee' is not a valid Status",
-        1,
-    ),
-    "spec": ("UPDATE run SET spec = '[]' WHERE id = 2", f"run {KEYS[1]}: [] is not a JSON object", 1),
-    "word": (
-        "UPDATE metric SET value = NULL, kind = 'many' WHERE id = 2",
-        "row 2 of table metric: 'many' is not nan, inf or -inf",
-        0,
-    ),
-    "vector": ("UPDATE trace SET vectors = '\\x0102' WHERE id = 2", "row 2 of table trace: ", 0),
+    "status": ("UPDATE run SET status = 'finishee' WHERE id = 2", f"run {KEYS[1]}: 'finishee' is not a valid Status"),
+    "spec": ("UPDATE run SET spec = '[]' WHERE id = 2", "[] is not a JSON object"),
+    "word": ("UPDATE metric SET value = NULL, kind = 'many' WHERE id = 2", "'many' is not nan, inf or -inf"),
+    "vector": ("UPDATE trace SET vectors = '\\x0102' WHERE id = 2", "its vectors cannot be read"),
+    "environment": ("UPDATE environment SET facts = '7'", "7 is not a JSON object"),
 }
-"""Damage by its statement, its warning, and the number of runs that are removed with it."""
+"""Damage by its statement, and what is said about it."""
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplog, fault):
-    statement, line, removed = BROKEN[fault]
+def test_broken_row_is_refused_with_the_fix(postgres, orthobench, fault):
+    statement, line = BROKEN[fault]
     with open_store(postgres, create=True) as store:
         for key in KEYS[:3]:
             store.log(start(store, key=key).id, [point(0)], [TraceRow("g", 0, 0, [0.5])], {})
         with store.engine.begin() as connection:
             connection.execute(text(statement))
-    shown = make_url(postgres).render_as_string()
-    fix = f"`{shell_command('db', 'repair', '--db', shown)}` repairs or removes them"
-    with open_store(postgres) as store:
-        counts = {"run": len(store.runs())}
-        counts |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
-    table = statement.split()[1]
-    assert counts == dict.fromkeys(("run", "metric", "trace"), 3) | {table: 2}
-    assert f"{shown}: 1 row is broken and left out ({line}" in caplog.text
-    assert fix in caplog.text
+    read = orthobench("db", "export", "out", "--vectors", "--db", postgres)
     info = orthobench("db", "info", "--db", postgres)
-    assert (info.code, line in info.out) == (1, True)
-    dry = orthobench("db", "repair", "--dry-run", "--db", postgres)
-    assert "would be removed: 1" in dry.out
-    done = orthobench("db", "repair", "--db", postgres)
-    assert (done.code, line in done.out) == (0, True)
-    assert f"{postgres}: repaired: 0 rows, removed: 1" in done.out
-    assert "no broken rows: nothing is changed" in orthobench("db", "repair", "--db", postgres).out
-    with open_store(postgres) as store:
-        assert len(store.runs()) == 3 - removed
-    assert orthobench("db", "info", "--db", postgres).code == 0
-
-
-def test_unreadable_environment_keeps_its_runs(postgres, orthobench):
-    with open_store(postgres, create=True) as store:
-        run = start(store)
-        store.rewind(run.id, -1, "t")
-        with store.engine.begin() as connection:
-            connection.execute(text("UPDATE environment SET facts = '7'"))
-    for words in (("ls",), ("db", "info"), ("report", "--html")):
-        done = orthobench(*words, "--db", postgres)
-        assert "Traceback" not in done.err
-        assert done.err.count("\n") <= 1
-    assert "repaired: 1 row, removed: 0" in orthobench("db", "repair", "--db", postgres).out
-    shown = orthobench("show", KEYS[0], "--db", postgres)
-    assert (shown.code, "unknown" in shown.out) == (0, True)
+    merged = orthobench("merge", postgres, "--db", "merged.db")
+    for done in (read, merged):
+        assert (done.code, done.err.count("\n"), line in done.err) == (2, 1, True), done.err
+        assert done.err.endswith("; correct or delete the row in SQL, or restore a backup\n")
+    assert info.code in (1, 2)
+    assert line in info.out + info.err
+    assert not Path("merged.db").exists()

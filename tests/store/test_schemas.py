@@ -18,10 +18,19 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from support.crash import Kill, call
 from support.records import run_record
-from support.schemas import MIGRATION, NEWER, OLDER, add_revision, write_older
+from support.schemas import (
+    MIGRATION,
+    NEWER,
+    OLDER,
+    SCHEMAS,
+    add_revision,
+    write_older,
+    write_schema,
+    write_schema_to_server,
+)
 
 from orthobench.errors import StorageError
-from orthobench.store import MetricRow, TraceRow, open_store
+from orthobench.store import MetricRow, open_store
 from orthobench.store.backup import back_up
 from orthobench.store.damage import problems_of
 from orthobench.store.open import HEAD, MIGRATIONS, REVISIONS
@@ -69,84 +78,128 @@ def test_older_schema_is_upgraded_with_all_its_rows(old, tmp_path, monkeypatch):
     assert dump(tmp_path / f"results.db.backup-{OLDER}") == before
 
 
-BLOCK_OF_0101 = bytes.fromhex(
-    "78f9b79b7298c26e3336d34cf01b668225c40c6bb900b2ffcf68cfd060ef70e02f33400c0d0e071c1cec0f38f40803c40006ff1918ce1803"
-    "0666310299678d019d2c2e1b"
-)
-VECTORS_OF_0101 = {
+VECTORS = {
     "by_length/accuracy": [0.5, 0.25],
     "gradient_norm/h": [1.5, math.inf, math.nan, 2.0**-149],
     "gradient_norm_per_sample/h": [0.75, -0.0, 3.0, 0.1],
     "gradient_norm/c": [7.0],
 }
-"""What the program of schema 0101 packed into this block."""
+"""What each run of the files of older schemas has logged."""
+METRICS = {"mse": {"goal": "min", "label": "MSE"}, "other": {"goal": "max"}}
+GRADED = {"mnist": True, "regression:sensors": True, "adding": False, "mnist_like": False}
+"""The tasks of these runs, and whether they are graded."""
 
 
 def bits(vectors: dict[str, list[float]]) -> dict[str, bytes]:
     return {name: array("f", values).tobytes() for name, values in vectors.items()}
 
 
-def test_blocks_of_schema_0101_are_packed_again_on_a_server(postgres):
-    with open_store(postgres, create=True) as store:
-        run = store.start(run_record(), {})
-        store.log(run.id, [], [TraceRow("a", 0, 1, [1.0])], {"iterations": 1})
-        with store.engine.begin() as connection:
-            connection.execute(text("UPDATE trace SET vectors = :block"), {"block": BLOCK_OF_0101})
-            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0101'"))
-    with open_store(postgres) as store:
-        assert bits({each.name: list(each.values) for each in store.traces([run.id])}) == bits(VECTORS_OF_0101)
-        with store.engine.begin() as connection:
-            (block,) = connection.execute(text("SELECT vectors FROM trace")).scalars()
-    assert bytes(block).startswith(b'{"gradient_norm/h":4,"gradient_norm/c":1}\n')
+def test_there_is_a_file_of_each_schema():
+    assert sorted(file.stem for file in SCHEMAS.glob("*.sql")) == REVISIONS
 
 
-def test_gradient_norms_of_schema_0101_become_plain(old):
-    """Damaged blocks stay, so that a repair finds them."""
-    run = look(old, "SELECT min(id) FROM run")[0][0]
-    vectors = [BLOCK_OF_0101, BLOCK_OF_0101[:-1], BLOCK_OF_0101]
-    with closing(sqlite3.connect(old)) as connection, connection:
-        connection.executescript(
-            f"DELETE FROM trace; DROP VIEW gradient_norms; UPDATE {VERSION_TABLE} SET version_num = '0101'"
-        )
-        rows = [(run, 0, iteration, block) for iteration, block in enumerate(vectors)]
-        connection.executemany("INSERT INTO trace (run_id, epoch, iteration, vectors) VALUES (?, ?, ?, ?)", rows)
-        connection.execute("UPDATE trace SET vectors = CAST(x'ff' AS TEXT) WHERE iteration = 2")
-    with open_store(old) as store:
-        traces = {each.name: list(each.values) for each in store.traces([run])}
-        damages = problems_of(store.engine)
-    assert bits(traces) == bits(VECTORS_OF_0101)
-    assert len(damages) == 2
-    assert look(old, "SELECT vectors FROM trace WHERE iteration = 1") == [(BLOCK_OF_0101[:-1],)]
-    norms = look(old, "SELECT state, step, value, kind FROM gradient_norms WHERE iteration = 0")
-    assert norms == [
-        *(("h", 0, 1.5, None), ("h", 1, None, "inf"), ("h", 2, None, "nan"), ("h", 3, 2.0**-149, None)),
-        ("c", 0, 7.0, None),
-    ]
-    assert look(old.with_name("results.db.backup-0101"), "SELECT vectors FROM trace LIMIT 1") == [(BLOCK_OF_0101,)]
-
-
-@pytest.mark.parametrize(
-    ("task", "is_graded"), [("mnist", True), ("regression:sensors", True), ("adding", False), ("mnist_like", False)]
-)
+@pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_graded_tasks_of_schema_0102_say_so(kind, task, is_graded, tmp_path, request):
-    """Other metrics of the task stay as they were, and so does a row with damaged metrics."""
-    location = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "results.db")
-    metrics = {"mse": {"goal": "min", "label": "MSE"}, "other": {"goal": "max"}}
-    with open_store(location, create=True) as store:
-        run, damaged = (store.start(run_record(key=key, metrics=metrics), {}) for key in ("a" * 16, "b" * 16))
-        with store.engine.begin() as connection:
-            connection.execute(text("UPDATE run SET task = :task"), {"task": task})
-            connection.execute(text("UPDATE run SET metrics = '[]' WHERE id = :id"), {"id": damaged.id})
-            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0102'"))
+def test_database_of_an_older_program_is_read_with_all_that_it_has(kind, revision, tmp_path, request):
+    if kind == "sqlite":
+        location, file = str(tmp_path / "results.db"), tmp_path / "results.db"
+        write_schema(file, revision)
+        before = dump(file)
+    else:
+        location = request.getfixturevalue("postgres")
+        write_schema_to_server(location, revision, tmp_path)
     with open_store(location) as store:
-        upgraded = store.runs(keys=[run.key])[0]
+        runs = store.runs()
+        assert [run.task for run in runs] == [*GRADED]
+        for run in runs:
+            own = {"is_graded": True} if GRADED[run.task] else {}
+            assert run.metrics == {**METRICS, "mse": {**METRICS["mse"], **own}}
+            assert run.main_metric.is_graded == GRADED[run.task]
+            assert (run.final_value, run.tags, run.preset) == (0.25, ["old"], "quick")
+            assert [(row.iteration, row.value) for row in store.metrics([run.id])] == [(0, 0.5), (5, 0.375), (10, 0.25)]
+            assert bits({each.name: list(each.values) for each in store.traces([run.id])}) == bits(VECTORS)
         with store.engine.begin() as connection:
-            (left,) = connection.execute(text("SELECT metrics FROM run WHERE id = :id"), {"id": damaged.id}).scalars()
-    own = {"is_graded": True} if is_graded else {}
-    assert upgraded.metrics == {**metrics, "mse": {**metrics["mse"], **own}}
-    assert upgraded.main_metric.is_graded == is_graded
-    assert left in ("[]", [])
+            blocks = connection.execute(text("SELECT vectors FROM trace")).scalars().all()
+    assert all(bytes(block).startswith(b'{"gradient_norm/h":4,"gradient_norm/c":1}\n') for block in blocks)
+    if kind == "sqlite":
+        norms = look(file, "SELECT state, step, value, kind FROM gradient_norms WHERE run = '0000000000000000'")
+        assert norms == [
+            *(("h", 0, 1.5, None), ("h", 1, None, "inf"), ("h", 2, None, "nan"), ("h", 3, 2.0**-149, None)),
+            ("c", 0, 7.0, None),
+        ]
+        assert look(file, "SELECT task, value FROM metrics_flat WHERE iteration = 10") == [
+            (task, 0.25) for task in GRADED
+        ]
+        assert dump(file if revision == HEAD else tmp_path / f"results.db.backup-{revision}") == before
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_upgraded_file_has_the_tables_of_a_new_one(revision, tmp_path):
+    """Column by column, in the order of a new file, and with the same indexes and views."""
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    write_schema(old, revision)
+    for file in (old, new):
+        open_store(str(file), create=True).close()
+    names = look(new, "SELECT type, name FROM sqlite_master ORDER BY type, name")
+    assert look(old, "SELECT type, name FROM sqlite_master ORDER BY type, name") == names
+    for name in [name for kind, name in names if kind in ("table", "view")]:
+        columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{name}')"
+        assert look(old, columns) == look(new, columns), name
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_older_file_is_upgraded_over_a_new_column(revision, tmp_path, monkeypatch):
+    file = tmp_path / "results.db"
+    write_schema(file, revision)
+    add_revision(tmp_path, monkeypatch.setattr)
+    open_store(str(file)).close()
+    assert look(file, "SELECT DISTINCT remark FROM run") == [("of rnn",)]
+    assert look(file, f"SELECT * FROM {VERSION_TABLE}") == [(NEWER,)]
+
+
+@pytest.mark.parametrize("version", ["0100", "0102"])
+def test_schema_of_before_the_release_is_refused(version, tmp_path, orthobench):
+    file = tmp_path / "results.db"
+    write_schema(file, HEAD)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (version,))
+    before = dump(file)
+    for command in (["ls"], ["db", "upgrade"], ["db", "info"], ["run", "adding", "rnn"]):
+        refused = orthobench(*command, "--db", file)
+        assert (refused.code, refused.out) == (2, ""), command
+        assert (
+            f"was written before version 0.1.0 (schema {version}, the first one read is {REVISIONS[0]})" in refused.err
+        )
+    assert dump(file) == before
+
+
+def test_views_of_a_column_that_a_later_schema_adds_are_created_after_it(tmp_path, monkeypatch, alembic_migration):
+    """In a new file and in an older one: the first migration does not know the column."""
+    old = tmp_path / "old.db"
+    write_schema(old, HEAD)
+    add_revision(tmp_path, monkeypatch.setattr)
+    monkeypatch.setattr("orthobench.store.open._migrate", alembic_migration)
+    monkeypatch.setattr("orthobench.store.views.RUNS_FLAT", "SELECT run.key AS run, run.remark FROM run")
+    for file in (old, tmp_path / "new.db"):
+        open_store(str(file), create=True).close()
+        assert look(file, "SELECT DISTINCT remark FROM runs_flat") == ([("of rnn",)] if file == old else [])
+
+
+def test_damaged_rows_of_older_files_stay_as_they_are(tmp_path, monkeypatch):
+    """A repair finds the blocks, and no migration fails by them or by damaged metrics."""
+    file = tmp_path / "results.db"
+    write_schema(file, HEAD)
+    add_revision(tmp_path, monkeypatch.setattr)
+    ((block,),) = look(file, "SELECT vectors FROM trace WHERE run_id = 1")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE trace SET vectors = ? WHERE run_id = 2", (block[:-1],))
+        connection.execute("UPDATE trace SET vectors = CAST(x'ff' AS TEXT) WHERE run_id = 3")
+        connection.execute("UPDATE run SET metrics = '[]' WHERE id = 1")
+    with open_store(str(file)) as store:
+        damages = problems_of(store.engine)
+    assert len([damage for damage in damages if "trace" in str(damage)]) == 2, damages
+    assert look(file, "SELECT vectors FROM trace WHERE run_id = 2") == [(block[:-1],)]
+    assert look(file, "SELECT metrics FROM run WHERE id = 1") == [("[]",)]
 
 
 @pytest.mark.parametrize("seed", range(2))

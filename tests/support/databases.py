@@ -8,7 +8,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.page.pages import view_paper
+from orthobench.reporting.account.paper_views import view_paper
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status
 
@@ -64,9 +64,13 @@ class RunDatabase:
         status=Status.FINISHED,
         cpu="a CPU",
         seconds=120.0,
+        parts=(),
         **changes,
     ):
-        """Store a run of an experiment with these test and validation values, one every 10 iterations; return it."""
+        """Store a run of an experiment with these test and validation values, one every 10 iterations; return it.
+
+        `parts` has the back end of each segment, and what its environment has besides that of all runs.
+        """
         config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
         record = run_record(
@@ -80,6 +84,10 @@ class RunDatabase:
         )
         machine = {"packages": {"torch": "2"}, "cpu": cpu, "accelerator": None, "commit": None, "dirty": False}
         run = self.store.start(record, machine)
+        for number, (backend, others) in enumerate(parts):
+            self.store.start(record, machine | others)
+            self.store.rewind(run.id, number or -1, f"{run.key} {number}")
+            self.store.log(run.id, [], [], {}, backend)
         rows = [
             MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))

@@ -31,7 +31,15 @@ class Held:
 
 
 def read_back(kind: str, location: Path, key: str) -> Held:
-    return {"tensorboard": _tensorboard, "mlflow": _mlflow, "trackio": _trackio, "wandb": _wandb}[kind](location, key)
+    """The only run of this key."""
+    (run,) = all_of(kind, location, key)
+    return run
+
+
+def all_of(kind: str, location: Path, key: str) -> list[Held]:
+    """The runs of this key, those with fewer points first."""
+    read = {"tensorboard": _tensorboard, "mlflow": _mlflow, "trackio": _trackio, "wandb": _wandb}[kind]
+    return sorted(read(location, key), key=lambda run: len(run.points))
 
 
 def as_sent(kind: str, points: dict[KEY_OF_POINT, float]) -> dict[KEY_OF_POINT, float]:
@@ -60,13 +68,15 @@ def _as_read(
     return Held(name, dict(points), doubles, shown, tags, status)
 
 
-def _tensorboard(location: Path, key: str) -> Held:
+def _tensorboard(location: Path, key: str) -> Iterator[Held]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginReader
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from tensorboard.util.tensor_util import make_ndarray
 
     folder = location / key
+    if not folder.exists():
+        return
     reader = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     reader.Reload()
     points, texts = [], []
@@ -85,40 +95,40 @@ def _tensorboard(location: Path, key: str) -> Held:
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in settings.items()
     }
-    return _as_read(folder.name, points, whole, record["tags"], record["status"])
+    yield _as_read(folder.name, points, whole, record["tags"], record["status"])
 
 
-def _mlflow(location: Path, key: str) -> Held:
+def _mlflow(location: Path, key: str) -> Iterator[Held]:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{location}/mlflow.db")
     experiment = client.get_experiment_by_name("orthobench")
     assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id], f"tags.`orthobench.key` = '{key}'")
-    points = [
-        ((name, metric.step), metric.value)
-        for name in run.data.metrics
-        for metric in client.get_metric_history(run.info.run_id, name)
-    ]
-    tags = [tag for tag in run.data.tags["orthobench.tags"].split(", ") if tag]
-    status = run.data.tags["orthobench.status"]
-    states = {"finished": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"}
-    assert run.info.status == states.get(status, "FAILED")
-    return _as_read(run.info.run_name, points, run.data.params, tags, status)
+    for run in client.search_runs([experiment.experiment_id], f"tags.`orthobench.key` = '{key}'"):
+        points = [
+            ((name, metric.step), metric.value)
+            for name in run.data.metrics
+            for metric in client.get_metric_history(run.info.run_id, name)
+        ]
+        tags = [tag for tag in run.data.tags["orthobench.tags"].split(", ") if tag]
+        status = run.data.tags["orthobench.status"]
+        states = {"finished": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"}
+        assert run.info.status == states.get(status, "FAILED")
+        yield _as_read(run.info.run_name, points, run.data.params, tags, status)
 
 
-def _trackio(location: Path, key: str) -> Held:
+def _trackio(location: Path, key: str) -> Iterator[Held]:
     """Read the tables of the project, because the package itself reads only the folder it was imported for."""
     with closing(sqlite3.connect(location / "orthobench.db")) as database:
-        rows = database.execute("SELECT step, metrics FROM metrics WHERE run_name = ?", (key,)).fetchall()
-        ((config,),) = database.execute("SELECT config FROM configs WHERE run_name = ?", (key,)).fetchall()
+        runs = database.execute("SELECT run_id, config FROM configs WHERE run_name = ?", (key,)).fetchall()
+        rows = database.execute("SELECT run_id, step, metrics FROM metrics WHERE run_name = ?", (key,)).fetchall()
     special = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
-    points = [
-        ((name, step), special.get(str(value), value)) for step, row in rows for name, value in json.loads(row).items()
-    ]
-    entries = json.loads(config)
-    tags = [tag for tag in entries["orthobench.tags"].split(", ") if tag]
-    return _as_read(key, points, entries, tags, entries["orthobench.status"])
+    for run, config in runs:
+        own = [(step, json.loads(row)) for each, step, row in rows if each == run]
+        points = [((name, step), special.get(str(value), value)) for step, row in own for name, value in row.items()]
+        entries = json.loads(config)
+        tags = [tag for tag in entries["orthobench.tags"].split(", ") if tag]
+        yield _as_read(key, points, entries, tags, entries["orthobench.status"])
 
 
 def _wandb_records(file: Path) -> list[Any]:
@@ -154,8 +164,12 @@ def _written(file: Path) -> Iterator[Any]:
             yield record
 
 
-def _wandb(location: Path, key: str) -> Held:
-    (file,) = (location / "wandb").glob(f"*/run-{key}.wandb")
+def _wandb(location: Path, key: str) -> Iterator[Held]:
+    runs = map(_wandb_run, (location / "wandb").glob("*/run-*.wandb"))
+    return (run for run in runs if run.name == key)
+
+
+def _wandb_run(file: Path) -> Held:
     points: list[Any] = []
     summary: dict[str, Any] = {}
     settings: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
-from orthobench.system.files import replacing, storage_error, write_bytes
+from orthobench.system.files import replacing, replacing_folder, storage_error, write_bytes
 
 
 @pytest.mark.parametrize("locked", [False, True])
@@ -54,6 +54,25 @@ def test_previous_file_becomes_the_backup(tmp_path):
     assert not backup.exists()
     write_bytes(file, b"2", backup=backup)
     assert (file.read_bytes(), backup.read_bytes()) == (b"2", b"1")
+
+
+def test_links_in_a_circle_are_an_error(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_bytes(tmp_path / "a", b"1")
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_folder_that_is_a_link_stays_one(tmp_path):
+    """As data on another disk do, to which the data folder has a link."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "old").touch()
+    (tmp_path / "data").symlink_to("disk")
+    with replacing_folder(tmp_path / "data") as new:
+        (new / "new").touch()
+    assert (tmp_path / "data").is_symlink()
+    assert [file.name for file in (tmp_path / "disk").iterdir()] == ["new"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX")

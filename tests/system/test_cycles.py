@@ -6,8 +6,9 @@ import gc
 
 import pytest
 
+from orthobench.reporting.account import account as accounts
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page import html
-from orthobench.reporting.page.scope import Scope
 from orthobench.system.cycles import without_cycle_search
 
 
@@ -27,7 +28,7 @@ def test_page_is_built_in_a_pause_and_an_error_ends_it(monkeypatch):
         seen.append(gc.isenabled())
         raise LookupError
 
-    monkeypatch.setattr(html, "load_views", fail)
+    monkeypatch.setattr(accounts, "load_views", fail)
     with pytest.raises(LookupError):
         html.build_page(None, Scope(), {})
     assert seen == [False]

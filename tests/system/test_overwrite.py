@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -63,9 +68,7 @@ def test_svg_with_an_xml_declaration_is_recognised(tmp_path):
         refuse_other_kinds(file, "XML")
 
 
-def test_device_and_file_in_place_of_a_folder_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="is not a regular file"):
-        refuse_other_kinds(Path("/dev/null"), "HTML")
+def test_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file and is left as it is: name a folder"):
         refuse_file(tmp_path / "file")
@@ -155,6 +158,71 @@ def test_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
     before, after = contents
     assert before.keys() == after.keys()
     assert [name for name in before if before[name] == after[name]] == ["segments.csv", "weights.csv"]
+
+
+LINKED = [
+    (("report", "--html", "-o"), "link.html"),
+    (("report", "--format", "csv", "-o"), "link.csv"),
+    (("check", "gate.toml", "--junit"), "link.xml"),
+    (("check", "gate.toml", "--markdown"), "link.md"),
+]
+GATE = """[[run]]
+task = "adding"
+model = "rnn"
+settings = { sequence_length = 5, train_size = 10, test_size = 10, epochs = 1, batch_size = 10, hidden_size = 2 }
+"""
+
+
+@pytest.mark.parametrize(("command", "name"), LINKED, ids=[name for _, name in LINKED])
+def test_output_that_is_a_link_is_written_where_it_leads(orthobench, filled, tmp_path, command, name):
+    shutil.copy(filled, tmp_path / "results.db")
+    (tmp_path / "gate.toml").write_text(GATE)
+    real = tmp_path / "out" / name.replace("link", "real")
+    real.parent.mkdir()
+    (tmp_path / "between").symlink_to(f"out/{real.name}")
+    (tmp_path / name).symlink_to("between")
+    for content in (None, OWN[next(kind for kind in KINDS if KINDS[kind].suffix == real.suffix)]):
+        if content is not None:  # the first time the link leads nowhere yet
+            real.write_bytes(content)
+            real.chmod(0o640)
+        orthobench(*command, name)
+        assert (tmp_path / name).readlink() == Path("between")
+        assert len(real.read_bytes()) > 50
+        assert [file.name for file in real.parent.iterdir()] == [real.name]
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_tables_of_an_export_are_written_where_links_lead(orthobench, filled, tmp_path):
+    (tmp_path / "real.csv").touch()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs.csv").symlink_to(tmp_path / "real.csv")
+    assert orthobench("db", "export", "out", "--db", str(filled)).code == 0
+    assert (tmp_path / "out" / "runs.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("key,")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link.csv"])
+@pytest.mark.parametrize("to_pipe", [False, True])
+def test_open_output_of_the_command_is_written_into(filled, tmp_path, name, to_pipe):
+    (tmp_path / "link.csv").symlink_to("/dev/stdout")
+    words = [sys.executable, "-m", "orthobench", "report", "--format", "csv", "--db", str(filled), "-o", name]
+    got = tmp_path / "got.csv"
+    with got.open("w") as stream:
+        out = subprocess.PIPE if to_pipe else stream
+        done = subprocess.run(words, cwd=tmp_path, stdout=out, stderr=subprocess.PIPE, text=True, check=True)
+    rows = list(csv.DictReader(io.StringIO(done.stdout if to_pipe else got.read_text())))
+    assert [row["task"] for row in rows] == ["adding"] * len(rows) != []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["got.csv", "link.csv"]
+
+
+def test_device_and_named_pipe_are_written_into(orthobench, filled, tmp_path):
+    assert orthobench("report", "--format", "csv", "--db", str(filled), "-o", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit((tmp_path / "pipe").read_text)
+        assert orthobench("report", "--format", "csv", "--db", str(filled), "-o", str(tmp_path / "pipe")).code == 0
+        assert "adding" in reading.result()
 
 
 @pytest.mark.parametrize("command", [("run", "adding", "rnn"), ("sweep", "adding", "--models", "rnn"), ("db", "merge")])

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from support.data import write_mnist
 
@@ -64,6 +65,46 @@ def command(settings: dict[str, str], *words: str) -> list[str]:
 
 
 SWEEP = ("sweep", "adding", "--models", "rnn", "-j", "1")
+WARNINGS = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("run", "adding", "rnn"), "SIGUSR1"),
+        *(pytest.param(("run", "adding", "rnn"), name, marks=pytest.mark.slow) for name in ("SIGTERM", *WARNINGS[1:])),
+        *(pytest.param(SWEEP, name, marks=pytest.mark.slow) for name in ("SIGTERM", *WARNINGS)),
+    ],
+)
+def test_signal_of_a_batch_system_to_all_processes_leaves_a_checkpoint(words, name, tmp_path, tiny):
+    """Sent twice, as Linux repeats XCPU, to the command, the server of its workers and the worker."""
+    process = subprocess.Popen(
+        command(tiny | LONG, *words), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for_rows(tmp_path)
+        every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for _ in range(1 if name == "SIGTERM" else 2):
+            for each in every:
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(signal.Signals[name])
+        _, printed = process.communicate(timeout=WAIT_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 130, printed
+    assert "the same command resumes" in printed
+    assert "Traceback" not in printed
+    assert runs(tmp_path) == [("interrupted", None)]
+    assert list((tmp_path / "results.db.checkpoints").glob("*/checkpoint.pt"))
+
+
+def test_time_that_runs_out_stops_a_run_with_a_checkpoint(tmp_path, tiny):
+    """The kernel's own signal, which it sends again each second."""
+    limited = ["sh", "-c", 'ulimit -St 12; exec "$@"', "sh", *command(tiny | LONG, "run", "adding", "rnn")]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert runs(tmp_path) == [("interrupted", None)]
+    assert list((tmp_path / "results.db.checkpoints").glob("*/checkpoint.pt"))
 
 
 @pytest.mark.slow
@@ -110,28 +151,33 @@ def test_run_under_nohup_continues(tmp_path, tiny):
     assert runs(tmp_path) == [("finished", None)]
 
 
-def test_repeated_hangup_does_not_kill(monkeypatch):
+@pytest.mark.parametrize("name", ["SIGHUP", *WARNINGS])
+def test_repeated_warning_does_not_kill(monkeypatch, name):
+    number = signal.Signals[name]
     monkeypatch.setattr("orthobench.system.output.leave_terminal", lambda: None)
-    before, request = signal.getsignal(signal.SIGHUP), StopRequest()
+    before, request = signal.getsignal(number), StopRequest()
     with stop_on_signals(request):
         assert not request()
-        signal.raise_signal(signal.SIGHUP)
-        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(number)
+        signal.raise_signal(number)
         assert request.is_requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGHUP) is before
+    after = signal.signal(number, before)
+    assert after is (signal.SIG_IGN if name == "SIGXCPU" else before)
 
 
-def test_ignored_hangup_stays_ignored():
-    before, request = signal.signal(signal.SIGHUP, signal.SIG_IGN), StopRequest()
+@pytest.mark.parametrize("name", ["SIGHUP", *WARNINGS])
+def test_ignored_warning_stays_ignored(name):
+    number = signal.Signals[name]
+    before, request = signal.signal(number, signal.SIG_IGN), StopRequest()
     try:
         with stop_on_signals(request):
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(number)
         assert not request.is_requested
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(number) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
 
 
 RUN = ("run", "adding", "rnn")

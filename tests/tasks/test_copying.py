@@ -3,6 +3,8 @@ import math
 import pytest
 import torch
 
+import orthobench as ob
+from orthobench.store import open_store
 from orthobench.tasks.copying import COPIED, Copying, CopyingSettings
 
 CPU = torch.device("cpu")
@@ -72,3 +74,17 @@ def test_longer_tests_measure_the_recall_after_multiples_of_the_delay():
     measured = task.final_metrics(Recalls(48), lambda *_: None)
     assert measured == {"recall_2t": 1, "recall_4t": 1, "recall_8t": 0}
     assert {name for name in task.baselines(settings) if name.endswith("t")} == set(measured)
+
+
+def test_infinite_score_of_the_constant_is_no_baseline(tmp_path, monkeypatch):
+    """Answers compared a step late: the constant gives no chance to some that are right. The task's baseline counts."""
+    right = Copying.measure
+    monkeypatch.setattr(Copying, "measure", lambda self, outputs, targets: right(self, outputs[:-1], targets[1:]))
+    db = str(tmp_path / "runs.db")
+    sizes = {"sequence_length": 10, "train_size": 60, "test_size": 30, "validation_size": 30}
+    ob.run("copying", "irnn", db=db, settings=sizes | {"hidden_size": 4, "max_iterations": 2})
+    with open_store(db) as store:
+        (run,) = store.runs()
+    assert run.baselines["cross_entropy"] == Copying.baselines(CopyingSettings(**sizes))["cross_entropy"]
+    assert "valid/cross_entropy" not in run.baselines
+    assert 0 < run.baselines["recall"] < 0.5

@@ -17,11 +17,12 @@ from orthobench.papers import Printed
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
+from orthobench.reporting.account.leaderboards import leaderboard
+from orthobench.reporting.account.paper_views import group_of
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.figures.figures import against_cost, learning_curves
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.pages import group_of, leaderboard
-from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, Status, open_store
 from orthobench.testing import problems
 

@@ -12,8 +12,8 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.task import Task
 from orthobench.testing import problems
+from orthobench.training.by_length import ScoresByLength
 from orthobench.training.loop import Evaluator
-from orthobench.training.test_lengths import ScoresByLength
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")

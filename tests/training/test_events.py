@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.build import build_trainer
-from orthobench.training.events import EventSink, Relay, replay
+from orthobench.training.events import EventSink, Relay
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import profile_run
@@ -51,14 +51,14 @@ class Recorder(EventSink):
         return bool(self.iterations) and self.iterations[-1] == self.stop_at
 
 
-class JsonLines(Relay):
-    """Keeps the messages as text, as a worker writes them."""
+class Pickled(Relay):
+    """Keeps the events as bytes, as a worker sends them."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.messages: list[bytes] = []
 
-    def send(self, message):
-        self.lines.append(json.dumps(message))
+    def relay(self, event, *content):
+        self.messages.append(pickle.dumps((event, *content)))
 
 
 @pytest.fixture
@@ -87,10 +87,11 @@ def test_sink_receives_every_row_and_vector_of_the_database(config, tmp_path):
 
 
 def test_worker_messages_carry_the_same_events(config, tmp_path):
-    direct, relay, replayed = Recorder(), JsonLines(), Recorder()
+    direct, relay, replayed = Recorder(), Pickled(), Recorder()
     train_with(config, tmp_path, direct, relay)
-    for line in relay.lines:
-        replay(json.loads(line), replayed)
+    for message in relay.messages:
+        event, *content = pickle.loads(message)
+        getattr(replayed, event)(*content)
     assert vars(replayed) == vars(direct)
 
 

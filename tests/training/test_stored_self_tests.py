@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from orthobench.cli import app
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, operation
-from orthobench.recurrence.cuda import self_test_verdicts
-from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.lifecycle import train
 
 MACHINE = {"device": "a fake GPU", "driver": "580.65.06", "code": "abc"}
-FORM = "recurrence modrelu bias, n <= 64, triton"
 
 
 @pytest.fixture
@@ -29,11 +25,9 @@ def fake_verdict(monkeypatch):
     run = operation.run
 
     def recorded(call):
-        verdict = SelfTestVerdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
-        backends.record_self_test(FORM, verdict)
+        backends.record_self_test("recurrence", reasons[-1] if reasons else "passed", MACHINE)
         return run(call)
 
-    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: MACHINE)
     monkeypatch.setattr(operation, "run", recorded)
     yield reasons.append
     backends.forget_used()
@@ -49,14 +43,14 @@ def test_run_stores_the_self_tests_of_its_kernels(tiny, tmp_path, fake_verdict):
     runs = [resolve(Catalog(), "adding", "scornn", tiny, seed=seed) for seed in range(3)]
     run, (segment,) = trained(runs[0], tmp_path)
     assert run.status == Status.FINISHED
-    assert segment.environment.facts["self_tests"] == MACHINE | {"tests": {FORM: "passed"}}
+    assert segment.environment.facts["self_tests"] == MACHINE | {"tests": {"recurrence": "passed"}}
     assert segment.environment.facts["packages"]["torch"]
     assert run.environment.digest == segment.environment.digest
     _, (other,) = trained(runs[1], tmp_path)
     assert other.environment.id == segment.environment.id, "runs on the same machine share the record"
     fake_verdict("differs from the reference")
     _, (failed,) = trained(runs[2], tmp_path)
-    assert failed.environment.facts["self_tests"]["tests"] == {FORM: "differs from the reference"}
+    assert failed.environment.facts["self_tests"]["tests"] == {"recurrence": "differs from the reference"}
     shown = CliRunner().invoke(app, ["show", run.key, "--db", str(tmp_path / "r.db"), "--json"])
     assert json.loads(shown.stdout)["segments"][0]["environment"]["self_tests"]["driver"] == "580.65.06"
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+import copy
 
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.configs import with_classes
+
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.recurrence import workspace
 from orthobench.spec.resolve import resolve
+from orthobench.store import open_store
 from orthobench.tasks.adding import Adding, AddingSettings
+from orthobench.training.lifecycle import train
 from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
@@ -63,8 +71,9 @@ def test_large_memory_is_freed_between_training_and_evaluation(tiny, monkeypatch
 
     workspace.take(1000, 1000)
     assert len(pool._returned) > 0
+    evaluator = Evaluator(trained)
     monkeypatch.setattr(trained.task, "measure", measure)
-    Evaluator(trained).measure(trained.task.test)
+    evaluator.measure(trained.task.test)
     unused.append(len(pool._free) + len(pool._returned))
     assert unused == [0, 0]
 
@@ -78,3 +87,35 @@ def test_evaluation_uses_every_example_once(tiny):
     measured = Evaluator(trained).measure(trained.task.test)
     torch.testing.assert_close(measured, {"mse": expected}, rtol=1e-5, atol=0)
     torch.testing.assert_close(Evaluator(trained).evaluate(probe=False).metrics, {"mse": expected}, rtol=1e-5, atol=0)
+
+
+def test_one_place_says_which_weights_are_tested_and_kept(tiny, monkeypatch, tmp_path):
+    """With zeros in place of the trained weights, the tests, final metrics, kept and best weights are all of zeros."""
+    seen = []
+
+    class Concluding(Adding):
+        def final_metrics(self, model, report):
+            seen.append(dict(model.named_parameters()))
+            return {}
+
+    def zeros(trained):
+        model = copy.deepcopy(trained.model)
+        for parameter in model.parameters():
+            parameter.data.zero_()
+        return model
+
+    monkeypatch.setattr(Trainer, "judged", property(zeros))
+    config = with_classes(resolve(Catalog(), "adding", "rnn", tiny), task_class=Concluding)
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        train(config, store, RunOptions(device="cpu", keep_weights="both"))
+        (run,) = store.runs()
+        tests = {row.value for row in store.metrics([run.id]) if (row.split, row.name) == ("test", "mse")}
+    task = Adding(config.task_settings, 0, CPU)
+    targets = task.test.batch(torch.arange(len(task.test))).targets
+    assert run.status == "finished"
+    (value,) = tests  # in all evaluations the same, because zero weights answer 0
+    assert value == pytest.approx(float(targets.square().mean()))
+    kept = [load_file(tmp_path / "r.db.weights" / f"{run.key}.{kind}.safetensors") for kind in ("best", "last")]
+    for weights in (*kept, *seen):
+        assert weights
+        assert not any(tensor.any() for tensor in weights.values())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Comparing, ModelClaim
 from orthobench.analysis.claims.claim_results import ClaimResult
+from orthobench.analysis.claims.curve_shapes import CurveClaim
+from orthobench.analysis.claims.gradients import VectorClaim
 from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.reading import ClaimKind, read_claims
 from orthobench.analysis.claims.trajectories import PanelClaim
@@ -19,11 +21,13 @@ from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.analysis.statistics import lowest
 from orthobench.analysis.variants import of_one_machine
-from orthobench.errors import unknown
-from orthobench.papers import Artifact, Paper, Study, find_study
-from orthobench.settings import merged_settings
+from orthobench.errors import UsageError, unknown
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
+from orthobench.settings import merged_settings, text
+from orthobench.spec.index import index
 from orthobench.store import Store
 
+Subject = TypeVar("Subject", "ClaimSubject", Experiment)
 SUBJECTS = {"text", "cannot_fail", "model", "where", "others", "than"}
 """Fields of a claim that select its runs, or do not affect its check."""
 
@@ -34,6 +38,7 @@ class ClaimSubject:
 
     Attributes:
         identity: names the model, its task and all settings, whether or not it has runs.
+        has_own_settings: whether this project chose settings of its experiment (`Experiment.own_settings`).
     """
 
     label: str
@@ -43,6 +48,7 @@ class ClaimSubject:
     variant: VariantData | None
     identity: str
     selection: str = "curve"
+    has_own_settings: bool = False
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.settings.get(name) == value for name, value in settings.items())
@@ -77,10 +83,94 @@ def check_claims(
             measured.get(e.identity),
             variant_keys.get(e.identity, e.identity),
             e.selection,
+            e.own_settings,
         )
         for e in paper.experiments_in(artifact.name)
     ]
+    _refuse_claims_of_experiments(paper, artifact)
     return [_check(claim, subjects) for claim in read_claims(artifact)]
+
+
+def refuse_wrong_claims(paper: Paper) -> None:
+    """Read all claims of a paper: about its tables and figures, their small versions, and its studies.
+
+    Raises:
+        UsageError: a claim is wrong, as for `read_claims`, or selects nothing: no experiment has its model and
+            settings, or neither its tasks nor a probe have its metric.
+    """
+    by_study = {study.name: {name for group in study.run for name in group.models} for study in paper.study}
+    for artifact in paper.artifacts():
+        _refuse_claims_of_experiments(paper, artifact)
+        models = by_study.get(artifact.study, set())
+        if artifact.small:
+            small = artifact.model_copy(update={"claims": artifact.small.claims})
+            _refuse_models(read_claims(small), small, {*artifact.small.models} or models)
+    for study in paper.study:
+        _refuse_models(read_claims(study), study, by_study[study.name])
+
+
+def _refuse_claims_of_experiments(paper: Paper, artifact: Artifact) -> None:
+    """Refuse a claim about a paper's experiments that selects none of them."""
+    claims, experiments = read_claims(artifact), paper.experiments_in(artifact.name)
+    if experiments:  # otherwise a study has the runs
+        _refuse_models(claims, artifact, {each.model for each in experiments})
+    for claim in claims if experiments else ():
+        if isinstance(claim, ModelClaim):
+            try:
+                _refuse_empty(claim, experiments)
+                _refuse_unknown_metric(claim, {each.task for each in experiments})
+            except UsageError as error:
+                raise UsageError(f"{artifact.paper} {artifact.name}, claim '{claim.text}': {error}") from None
+
+
+def _refuse_models(claims: Sequence[Claim], about: Artifact | Study, models: Collection[str]) -> None:
+    """Refuse claims about models that none of the runs have; without `models`, or with all of them, none is refused."""
+    for claim in claims if models and "all" not in models else ():
+        for name in (claim.model, *getattr(claim, "others", [])) if isinstance(claim, ModelClaim) else ():
+            if name not in models:
+                place = " ".join(filter(None, (about.paper, about.name)))
+                raise UsageError(f"{place}, claim '{claim.text}': {unknown('model', name, models)}")
+
+
+def _refuse_empty(claim: ModelClaim, experiments: Sequence[Experiment]) -> None:
+    """Refuse a claim whose settings no experiment of its model, or of one of its others, has."""
+    about, others = select_subjects(claim, experiments)
+    parts: list[tuple[Sequence[str], Mapping[str, Any], Sequence[Experiment]]] = [([claim.model], claim.where, about)]
+    if isinstance(claim, Comparing):
+        rest = {each.model for each in experiments if each not in about}
+        if not rest:
+            raise UsageError(f"there is no experiment with which to compare {claim.model}")
+        for compared in [[name] for name in claim.others] or [sorted(rest)]:
+            parts.append((compared, claim.where | claim.than, [each for each in others if each.model in compared]))
+    for models, settings, found in parts:
+        if found:
+            continue
+        candidates = [each for each in experiments if each.model in models]
+        for name, value in settings.items():
+            known = [each.settings[name] for each in candidates if name in each.settings]
+            if not known:
+                raise unknown("setting", name, {name for each in candidates for name in each.settings})
+            if value not in known:
+                values = ", ".join(dict.fromkeys(map(text, known)))
+                raise UsageError(f"no experiment of {', '.join(models)} has {name}={text(value)}: give {values}")
+        all_of = ", ".join(f"{name}={text(value)}" for name, value in settings.items())
+        raise UsageError(f"no experiment of {', '.join(models)} has all of {all_of}")
+
+
+def _refuse_unknown_metric(claim: ModelClaim, tasks: Collection[str]) -> None:
+    """Refuse a claim about a metric that no task declares, or about a number or vector that no probe can log."""
+    plugins = index()["plugins"]
+    declared = {name for task in tasks for name in plugins.get(f"task/{task}", {}).get("metrics", [])} | TIMES.keys()
+    probes = {name.partition("/")[2] for name in plugins if name.startswith("probe/")}
+    if isinstance(claim, CurveClaim) and claim.metric and claim.split:
+        if claim.metric not in declared:
+            raise unknown("metric", claim.metric, declared)
+    elif isinstance(claim, (CurveClaim, VectorClaim)) and claim.named:
+        head = claim.named.partition("/")[0]  # the probe's name, with the kind of its number
+        if claim.named in declared:
+            raise UsageError(f"{claim.named} is a metric of the task and not of a probe: give split='test'")
+        if not any(head == probe or head.startswith(f"{probe}_") for probe in probes):
+            raise unknown("metric", claim.named, declared | probes)
 
 
 def check_runs(artifact: Artifact | Study, variants: Sequence[VariantData]) -> list[ClaimResult]:
@@ -136,7 +226,7 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
     own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))
     if claim.named in TIMES and len(machines := _machines([*own, *rivals])) > 1:
-        return ClaimResult(claim, None, f"needs runs on one machine, and has {len(machines)}", evidence)
+        return ClaimResult(claim, None, f"needs times of one machine and clock, and has {len(machines)}", evidence)
     if isinstance(claim, OverSetting):
         verdicts = [claim.judge([(_setting(subject, claim.over), subject.measured) for subject in about])]
     elif isinstance(claim, Comparing):
@@ -150,7 +240,8 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
         measured = all(variant.series("test", claim.named or variant.run.metric) for variant in (*own, *rivals))
         lack = reason if share.unit == "pair" and measured else f"needs runs with {claim.named or 'tests'}"
         return ClaimResult(claim, None, lack, evidence)
-    return ClaimResult(claim, share, reason, evidence, own=own, rivals=rivals)
+    at_own_settings = any(subject.has_own_settings for subject in (*about, *others))
+    return ClaimResult(claim, share, reason, evidence, own=own, rivals=rivals, at_own_settings=at_own_settings)
 
 
 def _metric_words(name: str, variant: VariantData) -> str:
@@ -174,9 +265,7 @@ def _reason(own: Sequence[VariantData], verdicts: Sequence[ClaimVerdict]) -> str
     return "; ".join(f"{variant.label}: {reason} ({share})" for variant, (share, reason) in named)
 
 
-def select_subjects(
-    claim: ModelClaim, subjects: Sequence[ClaimSubject]
-) -> tuple[list[ClaimSubject], list[ClaimSubject]]:
+def select_subjects(claim: ModelClaim, subjects: Sequence[Subject]) -> tuple[list[Subject], list[Subject]]:
     """Return the subjects that a claim is about, and those that it compares them with."""
     about = [subject for subject in subjects if subject.model == claim.model and subject.has(claim.where)]
     if not isinstance(claim, Comparing):
@@ -208,8 +297,8 @@ def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence
 
 
 def _machines(variants: Sequence[VariantData]) -> set[str]:
-    """Return the machines that the variants' times are of."""
-    return {run.environment.machine for variant in variants for run in of_one_machine(variant.finished)}
+    """Return the machines and clocks that the variants' times are of."""
+    return {run.timed_on for variant in variants for run in of_one_machine(variant.finished)}
 
 
 def _missing_runs(subject: ClaimSubject) -> str:

@@ -23,6 +23,7 @@ class ClaimResult:
         same_as: the figure or table of another paper for which the same runs decide the same check.
         own: the variants that the claim is about, if it is decided.
         rivals: the variants that they are compared with.
+        at_own_settings: whether this project chose settings of the runs that decide it, because no source states them.
     """
 
     claim: Claim
@@ -32,6 +33,7 @@ class ClaimResult:
     same_as: str = ""
     own: Sequence[VariantData] = ()
     rivals: Sequence[VariantData] = ()
+    at_own_settings: bool = False
 
     @property
     def conclusion(self) -> Conclusion | Literal["not decided"]:
@@ -70,7 +72,9 @@ class ClaimResult:
             return f"the same runs decide it in {self.same_as}"
         if self.claim.is_computed:
             return "computed, not trained"
-        return f"fewer than {FEWEST_SEEDS} seeds" if self.is_hollow else ""
+        if self.is_hollow:
+            return f"fewer than {FEWEST_SEEDS} seeds"
+        return "at settings chosen here" if self.at_own_settings else ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class ClaimCounts:
         undecided: counted claims that are not decided.
         hollow: claims with fewer than three seeds: how many held, and how many there are. No headline counts them.
         computed: claims about computations: how many held, and how many there are.
+        at_own_settings: claims decided at settings that no source states: how many held, and how many there are.
         repeated: claims that are decided by another paper's runs.
         cannot_fail: claims that even broken models pass.
     """
@@ -94,6 +99,7 @@ class ClaimCounts:
     undecided: int
     hollow: tuple[int, int]
     computed: tuple[int, int]
+    at_own_settings: tuple[int, int]
     repeated: int
     cannot_fail: int
 
@@ -102,14 +108,38 @@ class ClaimCounts:
         return self.decided - self.confirmed - self.seed_decides
 
     @property
+    def words(self) -> str:
+        """How many claims held, did not hold and depend on the seed, and apart from them those at settings of our own.
+
+        Empty without any.
+        """
+        depend = "depends on the seed" if self.seed_decides == 1 else "depend on the seed"
+        named = [(self.confirmed, "held"), (self.refuted, "did not hold"), (self.seed_decides, depend)]
+        counts = ", ".join(f"{count} {words}" for count, words in named if count)
+        return "; apart: ".join(filter(None, (counts, self.own_words)))
+
+    @property
+    def own_words(self) -> str:
+        """How many claims held at settings chosen here; empty without any."""
+        held, total = self.at_own_settings
+        return f"{held} of {total} held at settings chosen here" if total else ""
+
+    @property
+    def hollow_words(self) -> str:
+        """How many claims have too few seeds for a verdict; empty without any."""
+        count = self.hollow[1]
+        return f"{count} {'has' if count == 1 else 'have'} fewer than {FEWEST_SEEDS} seeds" if count else ""
+
+    @property
     def apart(self) -> str:
         """A description of the claims that are not counted; empty without any."""
         parts = []
-        if self.hollow[1]:
-            has = "has" if self.hollow[1] == 1 else "have"
-            parts.append(f"{self.hollow[1]} {has} fewer than {FEWEST_SEEDS} seeds")
+        if self.hollow_words:
+            parts.append(self.hollow_words)
         if self.computed[1]:
             parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
+        if self.own_words:
+            parts.append(self.own_words)
         if self.repeated:
             repeat = "repeats" if self.repeated == 1 else "repeat"
             parts.append(f"{self.repeated} {repeat} another paper's on the same runs")
@@ -119,11 +149,16 @@ class ClaimCounts:
 
 
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
-    """Count claims, leaving out repetitions and claims that cannot fail; computed ones and few seeds count apart."""
+    """Count claims without repetitions and claims that cannot fail.
+
+    Computed ones, those at settings chosen here, and those with few seeds count apart. Headlines, the page and the
+    README's table show these numbers.
+    """
     real = [result for result in results if not result.claim.cannot_fail]
     counted = Counter(result.conclusion for result in results if not result.uncounted)
     computed = Counter(result.conclusion for result in real if result.claim.is_computed and result.is_decided)
     hollow = Counter(result.conclusion for result in real if result.is_hollow and not result.same_as)
+    own = Counter(each.conclusion for each in real if each.at_own_settings and not (each.is_hollow or each.same_as))
     return ClaimCounts(
         confirmed=counted["held"],
         seed_decides=counted["depends on the seed"],
@@ -131,6 +166,7 @@ def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
         undecided=counted["not decided"],
         hollow=(hollow["held"], hollow.total()),
         computed=(computed["held"], computed.total()),
+        at_own_settings=(own["held"], own.total()),
         repeated=sum(bool(result.same_as) for result in real),
         cannot_fail=len(results) - len(real),
     )

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orthobench.analysis.claims import comparisons, curve_shapes, gradients, lengths, over_setting, trajectories
 from orthobench.analysis.claims.claim import Claim
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Paper, Study
+from orthobench.papers import Artifact, Study
 
 # fmt: off
 ClaimKind = Annotated[
@@ -41,17 +41,6 @@ def read_claims(artifact: Artifact | Study) -> list[ClaimKind]:
     """
     place = " ".join(filter(None, (artifact.paper, artifact.name)))
     return [_read(table, place) for table in artifact.claims]
-
-
-def refuse_wrong_claims(paper: Paper) -> None:
-    """Read all claims about the tables and figures of a paper and about their small versions.
-
-    Raises:
-        UsageError: a claim is wrong, as for `read_claims`.
-    """
-    for artifact in paper.artifacts():
-        small = artifact.small.claims if artifact.small else []
-        read_claims(artifact.model_copy(update={"claims": [*artifact.claims, *small]}))
 
 
 def _read(table: Mapping[str, Any], place: str) -> ClaimKind:

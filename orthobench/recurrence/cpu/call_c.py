@@ -229,9 +229,10 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
     if timing.is_timing() and fields.get("dweights") is not None:
         fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
     fields |= {"steps": steps, "batch": batch, "features": features, "inputs": 0 if u is None else u.shape[-1]}
-    packed: Tensor = fields["packed"]
-    count = torch.get_num_threads() if steps * packed.numel() * batch > SMALL else 1
-    if 4 * packed.numel() <= CACHED:
+    packed: Tensor | None = fields.get("packed")  # a cell without products has none
+    size = features if packed is None else packed.numel()
+    count = torch.get_num_threads() if steps * size * batch > SMALL else 1
+    if 4 * size <= CACHED:
         count *= max(1, batch // (count * _rows_at_once(function, batch, fields.get("dweights"))))
     ranges = ranges_of_groups(batch, groups, count) if groups else threads.ranges(batch, count)
     run_ranges(function, ranges, **fields)

@@ -16,18 +16,20 @@ enum reads {
     VALUE,       /* `unit.value` of the phase before */
 };
 
-/* States are bits: 1 is h, 2 is c. */
+/* States, vectors and blocks are bits: of the states, 1 is h and 2 is c. */
 struct phase {
     int reads;    /* enum reads */
-    int products; /* blocks of n rows of W */
-    int inputs;   /* blocks of n columns of x_t, each added to one of the last products */
-    int own;      /* of the products, the first ones without an input; if all, the cell adds the inputs */
+    int products; /* blocks of n rows of W, or 0 */
+    int inputs;   /* blocks of n columns of x_t: one is added to each product that is not its own, and the cell itself
+                   * uses those that are left, `alone_of` */
+    int own;      /* of the products, the first ones, to which the driver adds no input */
     int saved;    /* numbers that it saves for the backward pass */
-    int kept;     /* numbers that it hands to the next phase */
+    int kept;     /* numbers that it hands to the phase which runs next: forward the second, backward the first */
     int states;   /* which states it computes; backward, whose gradients are complete before it */
     int late;     /* which of them a second function computes, from the other state and `unit.kept` */
-    int outputs;  /* blocks of dL/dx_t that it computes backward, or all if 0 */
-    int values;   /* whether it computes `unit.value` backward */
+    int outputs;  /* of two phases, which blocks of dL/dx_t it computes backward, numbered through the phases */
+    int sums;     /* the gradients of which vectors it computes */
+    int adds;     /* backward, to the gradients of which states of the second phase it adds */
     int before;   /* which states of the step before it reads backward */
     int after;    /* which states of its step, likewise */
 };
@@ -42,20 +44,20 @@ struct cell {
 /* One vector of units at a step, with the names of the CUDA kernels (`cuda/cell.cuh`). */
 struct unit {
     struct constants constants;
-    vf vector[2];  /* the cell's vectors */
+    vf vector[4];  /* the cell's vectors */
     vf product[4]; /* forward: the phase's products, with their inputs; backward: dL/d(value) of a phase before VALUE */
-    vf input[2];   /* forward: inputs that the cell adds */
+    vf input[4];   /* forward: the inputs that no product takes */
     vf state[2];   /* forward: the states before the step, to replace by those of the step. Backward: their gradients,
                     * to replace by what reaches the step before in other ways than through the products */
     vf before[2];  /* backward: the states of the step before */
     vf after[2];   /* backward: the states of this step */
-    vf saved[4];   /* the cell's numbers for the backward pass, numbered through its phases */
-    vf kept[2];    /* forward: numbers for the next phase */
-    vf value;      /* forward: what the products of the next phase multiply, if it reads VALUE. Backward: the gradient of
-                    * a product of its own, or again the value that was multiplied */
-    vf output[4];  /* backward: dL/dx_t, numbered through the phases */
+    vf saved[8];   /* the cell's numbers for the backward pass, numbered through its phases */
+    vf kept[4];    /* numbers for the phase that runs next */
+    vf value;      /* what the products of the next phase multiply, if it reads VALUE; again backward */
+    vf own[4];     /* backward: the gradients of the phase's own products */
+    vf output[8];  /* backward: dL/dx_t, numbered through the phases */
     vf trace[2];   /* backward: the gradients of the states, if `state` did not have all of them */
-    vf sum[2];     /* backward: the vectors' gradients */
+    vf sum[4];     /* backward: the vectors' gradients */
 };
 
 typedef void rule(struct unit *u);
@@ -67,10 +69,49 @@ INTERNAL int run_forward(const struct cell *cell, const struct dense *p, int64_t
 INTERNAL int run_backward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last,
                           epilogue *const *finish);
 
+/* The functions that cells outside of the library call, see `compiled.h`. */
+struct driver {
+    int (*run_forward)(const struct cell *, const struct dense *, int64_t, int64_t, epilogue *const *);
+    int (*run_backward)(const struct cell *, const struct dense *, int64_t, int64_t, epilogue *const *);
+    void (*multiply)(int, int, const struct operand *, int, int64_t, int64_t, float *, int64_t);
+};
+
 INLINE int inputs_of(const struct cell *cell) { return cell->phase[0].inputs + cell->phase[1].inputs; }
 INLINE int saved_of(const struct cell *cell) { return cell->phase[0].saved + cell->phase[1].saved; }
 INLINE int states_of(const struct cell *cell) { return cell->phase[0].states | cell->phase[1].states; }
 INLINE int has(int states, int state) { return states >> state & 1; }
+INLINE int owned_by(const struct cell *cell) { return cell->phase[0].own + cell->phase[1].own; }
+
+/* How many of a phase's inputs no product takes: the last ones. */
+INLINE int alone_of(const struct phase *phase) { return phase->inputs - (phase->products - phase->own); }
+
+INLINE void load_vectors(const struct dense *p, struct unit *u, int64_t at, int count) {
+    const float *const vectors[] = {p->vector, p->vector_2, p->vector_3, p->vector_4};
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) u->vector[k] = vectors[k] ? load(vectors[k] + at, count) : (vf){0};
+}
+
+/* Whether the projected inputs that no product takes are packed as a single product is. Otherwise a panel has two of them,
+ * for one vector of units, because the panels of several products have. */
+INLINE int is_single(const struct phase *phase) { return alone_of(phase) == 1 && phase->products < 2; }
+
+/* Where `project_alone` puts input k of a row's vector of units v. */
+INLINE int64_t alone_at(const struct phase *phase, int row, int v, int k) {
+    const int pairs = (alone_of(phase) + 1) / 2;
+    return (is_single(phase) ? row * 2 + v : ((v * pairs + k / 2) * ROWS + row) * 2 + k % 2) * VL;
+}
+
+/* The projected inputs that no product takes, for `across` vectors of units from `col`. */
+INLINE void project_alone(const struct step *s, const struct phase *phase, const float *packed, int64_t row, int rows,
+                          int64_t col, int across, float *out) {
+    const struct operand u = input_operand(s, packed);
+    const int count = alone_of(phase), wide = (count + 1) / 2 * 2;
+    if (is_single(phase)) multiply(rows, across, &u, 1, row, col, out, 2 * VL);
+    else
+        for (int v = 0; v < across; v++)
+            for (int k = 0; k < count; k += 2)
+                multiply(rows, 2, &u, 1, row, (col + v * VL) * wide + k * VL, out + alone_at(phase, 0, v, k), 2 * VL);
+}
 
 INLINE void store_state(const struct step *s, int number, int64_t at, vf value, int count) {
     float *const to = (number ? s->p->h_2 : s->p->h) + at;
@@ -96,21 +137,18 @@ INLINE void finish_forward(const int full, const struct cell *cell, const int nu
     const struct phase *const phase = &cell->phase[number];
     const int64_t n = p->features, width = inputs_of(cell) * n, next = p->batch * width;
     const int64_t first_input = number ? cell->phase[0].inputs * n : 0;
-    const int across = phase->products == 1 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
+    const int across = phase->products < 2 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
     const int first_saved = number ? cell->phase[0].saved : 0;
-    const int own_inputs = phase->own == phase->products ? phase->inputs : 0, late = RUN_LATE ? phase->late : 0;
+    const int alone = alone_of(phase), first_alone = phase->inputs - alone, late = RUN_LATE ? phase->late : 0;
     vf waiting_states[2][ROWS], waiting_kept[2][ROWS];
-    _Alignas(64) float inputs[ROWS * 2 * VL];
-    if (own_inputs == 1 && !p->x) {
-        const struct operand u = input_operand(s, number ? p->packed_inputs_2 : p->packed_inputs);
-        multiply(rows, vecs, &u, 1, row, col, inputs, 2 * VL);
-    }
+    _Alignas(64) float inputs[4 * ROWS * 2 * VL];
+    if (alone && !p->x)
+        project_alone(s, phase, number ? p->packed_alone_2 : p->packed_alone, row, rows, col, across, inputs);
     for (int v = 0; v < across; v++) {
         const int64_t at = col + v * VL;
         const int count = full ? VL : lanes(n - at);
         struct unit u = {.constants = p->constants};
-        u.vector[0] = p->vector ? load(p->vector + at, count) : (vf){0};
-        u.vector[1] = p->vector_2 ? load(p->vector_2 + at, count) : (vf){0};
+        load_vectors(p, &u, at, count);
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, width) + first_input + at, out = offset(s, row + i, n) + at;
             const int64_t local = (row + i) * n + at, kept = saved_at(s, row + i, parts, at);
@@ -121,29 +159,29 @@ INLINE void finish_forward(const int full, const struct cell *cell, const int nu
                 if (k >= phase->own)
                     u.product[k] = with_input(p, u.product[k], here + (k - phase->own) * n, count, next);
             }
-#pragma GCC unroll 2
-            for (int k = 0; k < own_inputs; k++) {
-                if (own_inputs == 1 && !p->x) {
-                    u.input[0] = *(const vf *)(inputs + (i * 2 + v) * VL);
+#pragma GCC unroll 4
+            for (int k = 0; k < alone; k++) {
+                if (!p->x) {
+                    u.input[k] = *(const vf *)(inputs + alone_at(phase, i, v, k));
                     continue;
                 }
-                u.input[k] = load(p->x + here + k * n, count);
-                prefetch(p->x + here + k * n, next);
+                u.input[k] = load(p->x + here + (first_alone + k) * n, count);
+                prefetch(p->x + here + (first_alone + k) * n, next);
             }
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
                 if (has(states_of(cell), k)) u.state[k] = load(s->before[k] + local, count);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int k = 0; k < cell->phase[0].kept; k++)
                 if (number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
             compute(&u);
             if (complete && !late) complete(&u);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int k = first_saved; k < first_saved + phase->saved; k++)
                 keep(s, parts, kept + k * padded(n), u.saved[k]);
             if (!number && cell->phase[1].reads == VALUE) store(s->value + local, u.value, count);
-#pragma GCC unroll 2
-            for (int k = 0; k < phase->kept; k++) store(s->kept + k * s->kept_size + local, u.kept[k], count);
+#pragma GCC unroll 4
+            for (int k = 0; k < phase->kept && !number; k++) store(s->kept + k * s->kept_size + local, u.kept[k], count);
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++) {
                 if (has(phase->states & ~late, k)) store_state(s, k, out, u.state[k], count);
@@ -192,11 +230,11 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
     const struct phase *const phase = &cell->phase[number];
     const int is_last = number == cell->phases - 1, both = cell->phase[0].reads == BOTH_BEFORE;
     const int of_value = !is_last && cell->phase[1].reads == VALUE;
-    const int whole = cell->apart ? 0 : phase->states, carried = of_value ? cell->carried : whole & cell->carried;
+    const int whole = cell->apart ? 0 : phase->states, carried = whole & cell->carried;
     const int64_t n = p->features, before = -p->batch * n, width = inputs_of(cell) * n;
     const int across = both ? 1 : vecs, parts = saved_of(cell);
-    const int outputs = phase->outputs ? phase->outputs : inputs_of(cell);
-    const int first_output = is_last ? inputs_of(cell) - outputs : 0;
+    const int outputs = cell->phases > 1 ? phase->outputs : (1 << inputs_of(cell)) - 1;
+    const int first_own = number ? cell->phase[0].own : 0, handed = is_last ? phase->kept : cell->phase[1].kept;
     const float *const arriving_at[2] = {
         arriving(p->grad_h, p->grad_last, s, row, col),
         arriving(NULL, p->grad_last_2, s, row, col),
@@ -210,7 +248,7 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
         const int64_t at = col + v * VL;
         const int count = full ? VL : lanes(n - at);
         struct unit u = {.constants = p->constants};
-        u.vector[0] = p->vector ? load(p->vector + at, count) : (vf){0};
+        load_vectors(p, &u, at, count);
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, width) + at, local = (row + i) * n + at;
             const int64_t kept = saved_at(s, row + i, parts, at);
@@ -220,7 +258,7 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++) {
                 const int through_product = is_last ? k == 0 || both : !of_value && k == 1;
-                if (of_value && has(carried, k)) u.state[k] = load(s->carried[k] + local, count);
+                if (has(phase->adds, k)) u.state[k] = load(s->carried[k] + local, count);
                 if (!has(whole, k)) continue;
                 if (!through_product) u.state[k] = load(s->carried[k] + local, count);
                 else if (has(carried, k))
@@ -230,6 +268,8 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
                 u.trace[k] = u.state[k];
             }
 #pragma GCC unroll 4
+            for (int k = 0; k < handed && !is_last; k++) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+#pragma GCC unroll 8
             for (int k = 0; k < parts; k++) {
                 u.saved[k] = load(p->saved + kept + k * padded(n), VL);
                 if (is_last && !s->fetching) prefetch(p->saved + kept + k * padded(n), -p->batch * kept_row(n, parts));
@@ -246,22 +286,31 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
                     if (!has(phase->before, k)) prefetch(after, before);
                 }
             }
-#pragma GCC unroll 4
-            for (int k = first_output; k < first_output + outputs; k++)
-                if (p->dx) prefetch(p->dx + here + k * n, inputs_of(cell) * before);
+#pragma GCC unroll 8
+            for (int k = 0; k < inputs_of(cell); k++)
+                if (has(outputs, k) && p->dx) prefetch(p->dx + here + k * n, inputs_of(cell) * before);
             compute(&u);
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
                 if (has(whole, k) && s->squares[k]) *(vf *)(s->squares[k] + (row + i) * VL) += u.trace[k] * u.trace[k];
+#pragma GCC unroll 8
+            for (int k = 0; k < inputs_of(cell); k++)
+                if (has(outputs, k)) store_dz(s, row + i, here + k * n, at + k * n, u.output[k], count);
+            const int64_t value = (row + i) * s->value_row + at;
 #pragma GCC unroll 4
-            for (int k = first_output; k < first_output + outputs; k++)
-                store_dz(s, row + i, here + k * n, at + k * n, u.output[k], count);
-            if (phase->values) store(s->value + (row + i) * s->value_row + at, u.value, count);
+            for (int k = 0; k < phase->own; k++) store(s->value + value + (first_own + k) * n, u.own[k], count);
+            if (of_value) store(s->value + value + owned_by(cell) * n, u.value, count);
+#pragma GCC unroll 4
+            for (int k = 0; k < handed && is_last && number; k++)
+                store(s->kept + k * s->kept_size + local, u.kept[k], count);
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
-                if (has(carried, k)) store(s->carried[k] + local, u.state[k], count);
-            if (is_last && p->sum) add_to_row(s, p->sum, row + i, at, u.sum[0]);
-            if (is_last && p->sum_2) add_to_row(s, p->sum_2, row + i, at, u.sum[1]);
+                if (has(carried | phase->adds, k)) store(s->carried[k] + local, u.state[k], count);
+            float *const sums_of_vectors[] = {p->sum, p->sum_2, p->sum_3, p->sum_4};
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++)
+                if (has(phase->sums, k) && sums_of_vectors[k])
+                    add_to_row(s, sums_of_vectors[k], row + i, at, u.sum[k]);
         }
     }
 }

@@ -24,19 +24,21 @@ struct dense {
     struct constants constants;
     const float *x;              /* [T, B, inputs of the cell * n], or NULL if it is U u */
     const float *u;              /* [T, B, inputs], or NULL */
-    const float *packed, *packed_2; /* W of the first operand and of the second, see `pack`; backward their transposes */
-    const float *packed_inputs, *packed_inputs_2; /* U of the first phase and of the second, packed, or NULL */
-    const float *vector, *vector_2; /* parameters of the units [n], or NULL */
+    const float *packed, *packed_2, *packed_3, *packed_4; /* W of each operand, see `pack`; backward their transposes */
+    const float *packed_inputs, *packed_inputs_2; /* U of the first phase's products and of the second's, or NULL */
+    const float *packed_alone, *packed_alone_2; /* U of the inputs that no product takes, see `pack_alone`, or NULL */
+    const float *vector, *vector_2, *vector_3, *vector_4; /* parameters of the units [n], or NULL */
     const float *h0, *h0_2;      /* [B, n] */
     float *h, *h_2;              /* [T, B, n] */
     float *saved;                /* [T, B, kept_row]: what else a backward pass needs, see each cell; may be NULL */
     const float *grad_h;         /* dL/dh_t of all steps [T, B, n] */
     const float *grad_last, *grad_last_2; /* dL/dh_T [B, n], where grad_h does not have it, and dL/dc_T */
     float *dx;                   /* as x, or NULL if only dL/dW and dL/dU are needed */
-    float *values;               /* [T, B, n]: `unit.value` of the backward pass, if no sums are computed */
+    float *values;               /* [T, B, blocks * n], if no sums are computed: backward the blocks of `unit.own`, then
+                                  * `unit.value` */
     float *dweights;             /* [groups, columns of gradients, padded(n + inputs)], zeroed: each group's dL/d[W, U] */
     int64_t *weight_time;        /* [2]: nanoseconds of the threads, for dL/d[W, U] and in all */
-    float *sum, *sum_2;          /* [B, padded(n)], zeroed, or NULL: each row's gradient of the vectors over time */
+    float *sum, *sum_2, *sum_3, *sum_4; /* [B, padded(n)], zeroed, or NULL: each row's gradients of the vectors over time */
     float *dh0, *dh0_2;          /* dL/dh_0, dL/dc_0 [B, n] */
     float *norms, *norms_2;      /* |dL/dh_t|, |dL/dc_t| [T, B] */
     int64_t outputs;             /* columns of y and grad_y */
@@ -59,9 +61,10 @@ struct step {
     const float *before[2]; /* h_{t-1} and c_{t-1} of these rows, [rows, n] */
     float *dz;              /* [rows, inputs of the cell * n], rows dz_row floats apart: dL/dx_t */
     int64_t dz_row;
-    float *value;           /* [rows, n], rows value_row floats apart: `unit.value` */
+    float *value;           /* [rows, n], rows value_row floats apart: `unit.value`; backward the blocks of `unit.own`
+                             * come before it */
     int64_t value_row;
-    float *kept;            /* [2, rows, n], forward: `unit.kept` */
+    float *kept;            /* [numbers, rows, n]: `unit.kept` */
     int64_t kept_size;      /* rows * n */
     float *dx;              /* dL/dx of all steps, as in `dense`, if it is kept in addition to dz, or NULL */
     int fetching;           /* whether a sweep asks for the next step's rows of `saved`, see `fetch_saved` */

@@ -6,7 +6,7 @@ reverse. It computes dL/dW during the loop if the sum fits the cache, or else as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,9 @@ from orthobench.recurrence.call import Convolution, Kind, Projection
 from orthobench.recurrence.cpu import call_c, matrix_products, signatures
 from orthobench.recurrence.cpu.signatures import Phase
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+
+VECTORS = ("vector", "vector_2", "vector_3", "vector_4")
+"""The fields of a cell's vectors."""
 
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
 
@@ -68,7 +71,7 @@ class DenseKernel(Kernel):
         fields |= zip("abc", cls.constants(parameters), strict=False)
         if variant := cls.variant(parameters):
             fields["variant"] = variant
-        for name, field in zip(cls.vectors, ("vector", "vector_2"), strict=False):
+        for name, field in zip(cls.vectors, VECTORS, strict=False):
             if (vector := cls.vector(parameters, name)) is not None:
                 fields[field] = vector
         return fields
@@ -107,7 +110,8 @@ class DenseKernel(Kernel):
             fields |= {"outputs": dy.shape[-1], "grad_y": dy, "packed_outputs": packed}
         results = dict(zip(("dh0", "dh0_2"), map(torch.empty_like, arguments.state), strict=False))
         sums = {}
-        for name, field, total in zip(cls.vectors, ("vector", "vector_2"), ("sum", "sum_2"), strict=False):
+        for name, field in zip(cls.vectors, VECTORS, strict=False):
+            total = field.replace("vector", "sum")
             if field in fields:
                 sums[name] = fields[total] = _row_sums(h0)
         fields |= results | _gradient_memory(tape, u, phases, cls.sums_in_loop)
@@ -117,44 +121,63 @@ class DenseKernel(Kernel):
         return Gradients(fields["dx"] if u is None else None, dweight, tuple(results.values()), by_name)
 
 
+def _parts(weight: Tensor, phases: Sequence[Phase]) -> list[tuple[Tensor, Tensor]]:
+    """Return, for each phase, the rows of W whose products are its own, and those of its other products."""
+    n = len(weight) // max(1, sum(phase.products for phase in phases))
+    rows = [n * count for phase in phases for count in (phase.own, phase.shared)]
+    parts = weight.split(rows)
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _numbered(field: str, values: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Return values as a field and those numbered after it: `packed`, `packed_2` and so on."""
+    return {field if number == 1 else f"{field}_{number}": value for number, value in enumerate(values, 1)}
+
+
 def _operands(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
     """Return the parts of W that multiply a state each, packed."""
-    if phases[0].reads == "BOTH_BEFORE":
-        n = len(weight)
-        return {"packed": matrix_products.pack(weight[:, :n]), "packed_2": matrix_products.pack(weight[:, n:])}
-    rows = len(weight) * phases[0].products // sum(phase.products for phase in phases)
-    fields = {"packed": matrix_products.pack(weight[:rows], phases[0].products)}
-    return (
-        fields if len(phases) == 1 else fields | {"packed_2": matrix_products.pack(weight[rows:], phases[1].products)}
-    )
+    packed = []
+    for phase, (own, shared) in zip(phases, _parts(weight, phases), strict=True):
+        if phase.products:
+            rows = _joined([part for part in (own, shared) if len(part)])
+            n = len(rows) // phase.products
+            states = rows.split(n, dim=1) if phase.reads == "BOTH_BEFORE" else [rows[:, :n]]
+            packed += [matrix_products.pack(part, phase.products) for part in states]
+    return _numbered("packed", packed)
 
 
 def _transposed(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
     """Return the parts of W that multiply a gradient each, packed."""
-    first = phases[0]
-    if first.reads == "BOTH_BEFORE":
-        return {"packed": matrix_products.pack_transposed(weight, gates=2)}
-    count = first.own if 0 < first.own < first.products else first.products
-    rows = len(weight) * count // sum(phase.products for phase in phases)
-    fields = {"packed": matrix_products.pack_transposed(weight[:rows])}
-    return fields if rows == len(weight) else fields | {"packed_2": matrix_products.pack_transposed(weight[rows:])}
+    packed = []
+    for phase, parts in zip(phases, _parts(weight, phases), strict=True):
+        gates = 2 if phase.reads == "BOTH_BEFORE" else 1
+        n = weight.shape[1] // 2 if any(each.reads == "BOTH_BEFORE" for each in phases) else weight.shape[1]
+        packed += [matrix_products.pack_transposed(part[:, : gates * n], gates) for part in parts if len(part)]
+    return _numbered("packed", packed)
 
 
 def _inputs(x: Tensor, parameters: Mapping[str, Any], phases: Sequence[Phase]) -> dict[str, Any]:
     """Return the fields for the inputs of a forward pass; if the kernel computes the projection, x holds its inputs u.
 
-    The bias is the weight of an additional input 1.
+    The bias is the weight of an additional input 1. A phase's inputs are those of its products, then the others.
     """
     if "input_weight" not in parameters:
         return {"x": x}
     x, weight = matrix_products.with_bias(x, parameters["input_weight"], parameters["input_bias"])
-    rows = len(weight) * phases[0].inputs // sum(phase.inputs for phase in phases)
-    fields = {"u": x, "packed_inputs": matrix_products.pack(weight[:rows], phases[0].inputs)}
-    return (
-        fields
-        if len(phases) == 1
-        else fields | {"packed_inputs_2": matrix_products.pack(weight[rows:], phases[1].inputs)}
-    )
+    n = len(weight) // sum(phase.inputs for phase in phases)
+    rows = iter(weight.split([n * count for phase in phases for count in (phase.shared, phase.alone)]))
+    fields = {"u": x}
+    for suffix, phase in zip(("", "_2"), phases, strict=False):
+        shared, alone = next(rows), next(rows)
+        if phase.shared:
+            # The driver adds nothing to a phase's own products, whose sums have the rows before.
+            shared = torch.cat((shared.new_zeros(n * phase.own, x.shape[-1]), shared)) if phase.own else shared
+            fields[f"packed_inputs{suffix}"] = matrix_products.pack(shared, phase.products)
+        if phase.alone:
+            gates = 1 if phase.alone == 1 and phase.products < 2 else -(-phase.alone // 2) * 2  # see `is_single`
+            missing = alone.new_zeros(n * (gates - phase.alone), x.shape[-1])
+            fields[f"packed_alone{suffix}"] = matrix_products.pack(_joined([alone, missing]), gates)
+    return fields
 
 
 def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums_in_loop: bool) -> dict[str, Any]:
@@ -164,7 +187,7 @@ def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums
     """
     h, dy = tape.states[0], tape.output_gradient
     n, inputs = h.shape[-1], sum(phase.inputs for phase in phases)
-    own = any(phase.own for phase in phases)
+    own = sum(phase.own for phase in phases)
     width = (inputs + own) * n + (0 if dy is None else dy.shape[-1])
     columns = n if u is None else n + u.shape[-1]
     fields: dict[str, Any] = {}
@@ -173,8 +196,8 @@ def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums
         fields = {"groups": groups, "dweights": workspace.take(groups, width, matrix_products.padded(columns)).zero_()}
         if u is not None:
             return fields
-    elif any(phase.values for phase in phases):
-        fields["values"] = workspace.take(*h.shape)
+    elif values := own + any(phase.reads == "VALUE" for phase in phases):
+        fields["values"] = workspace.take(*h.shape[:2], values * n)
     return {**fields, "dx": workspace.take(*h.shape[:2], inputs * n)}
 
 
@@ -190,9 +213,8 @@ def _weight_gradients(
         width = n * sum(phase.inputs for phase in phases)
         if dy is not None:
             weight, output_weight = weight[: -dy.shape[-1]], weight[-dy.shape[-1] :].clone()
-        if len(weight) > width:  # a product of its own has its columns behind those of x
-            shared = n * sum(phase.inputs for phase in phases if not phase.own)
-            weight = torch.cat((weight[:shared], weight[width:]))
+        if len(weight) > width or any(phase.alone for phase in phases):
+            weight = torch.cat([weight[first:last] for first, last in _columns(phases, n)])
         inputs = None if inputs is None else inputs[:width]
     elif tape.needs_weight or u is not None:
         weight, inputs = _products(arguments, fields, phases)
@@ -200,27 +222,41 @@ def _weight_gradients(
     return dweight, by_name if dy is None else {**by_name, **_output_map(dy, fields["h"], output_weight)}
 
 
+def _columns(phases: Sequence[Phase], n: int) -> Iterator[tuple[int, int]]:
+    """Yield the columns [first, last) of the gradients of each phase's own products, and then of its others.
+
+    The columns of the own products are behind those of dL/dx.
+    """
+    x, own = 0, n * sum(phase.inputs for phase in phases)
+    for phase in phases:
+        yield own, own + n * phase.own
+        yield x, x + n * phase.shared
+        x, own = x + n * phase.inputs, own + n * phase.own
+
+
 def _products(arguments: Arguments, fields: Mapping[str, Any], phases: Sequence[Phase]) -> tuple[Tensor, Tensor | None]:
     """Return dL/dW and dL/d[U, b] as products over all steps."""
     u, h, dx, n = fields.get("u"), fields["h"], fields["dx"], fields["h"].shape[-1]
-    if phases[0].reads == "BOTH_BEFORE":
-        sources = zip((h, fields["h_2"]), arguments.state, strict=True)
-        return torch.cat([_outer_sums(dx, *source)[:, :n] for source in sources], dim=1), None
-    weight, inputs, column = [], [], 0
+    m, width = 0 if u is None else u.shape[-1], dx.shape[-1]
+    weight, inputs, columns = [], [], _columns(phases, n)
     for phase in phases:
-        columns = dx[..., column : column + phase.inputs * n]
-        column += phase.inputs * n
-        state = {"SECOND_NOW": fields.get("h_2"), "VALUE": fields.get("values")}.get(phase.reads, h)
-        initial = arguments.state[0] if phase.reads == "BEFORE" else None
-        assert state is not None
+        value = fields["values"][..., -n:].contiguous() if phase.reads == "VALUE" else None
+        now = {"SECOND_NOW": fields.get("h_2"), "VALUE": value}.get(phase.reads)
+        sources = [(now, None)] if now is not None else list(zip((h, fields.get("h_2")), arguments.state, strict=False))
+        sources = sources if phase.reads == "BOTH_BEFORE" else sources[:1]
+        own, (first, last) = next(columns), next(columns)
         if phase.own:
-            weight.append(_outer_sums(fields["values"], state, initial)[:, :n])
-            inputs += [] if u is None else [_outer_sums(columns, u, None)[:, : u.shape[-1]]]
-        if phase.own < phase.products:
-            both = _outer_sums(columns, state, initial, u)
-            weight.append(both[:, :n])
-            inputs += [] if u is None else [both[:, n : n + u.shape[-1]]]
-    return _joined(weight), _joined(inputs) if inputs else None
+            gradients = fields["values"][..., own[0] - width : own[1] - width]
+            weight.append(torch.cat([_outer_sums(gradients, *source)[:, :n] for source in sources], dim=1))
+        if phase.shared:
+            sums = [_outer_sums(dx[..., first:last], *source, with_u)
+                    for source, with_u in zip(sources, (u, None), strict=False)]  # fmt: skip
+            weight.append(torch.cat([each[:, :n] for each in sums], dim=1))
+            inputs += [] if u is None else [sums[0][:, n : n + m]]
+        if phase.alone and u is not None:
+            alone = dx[..., last : last + phase.alone * n]
+            inputs.append(_outer_sums(alone, u, None)[:, :m])
+    return _joined(weight) if weight else arguments.weight.new_zeros(0, n), _joined(inputs) if inputs else None
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from orthobench.recurrence.cpu import c_sources
 from orthobench.recurrence.cpu.signatures import signature
+from orthobench.system.location import variable
 
 INSTRUCTIONS = "ORTHOBENCH_MARCH"
 """The environment variable that chooses another instruction set than the widest of the processor."""
-_FOLDER = Path(__file__).parent
-FIX = "install a C compiler, such as apt install gcc; then `make kernels` in a checkout, or install orthobench again"
+FOLDER = Path(__file__).parent
+"""The folder of the libraries and of the headers."""
+FIX = (
+    "install a C compiler, such as apt install gcc; then `make kernels` in a checkout, or install orthobench again "
+    "with pip's --no-cache-dir"
+)
 """What to do if there is no library."""
 
 
@@ -46,7 +51,14 @@ class Library(ctypes.CDLL):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        function: Any = self[name]  # ctypes' own method would set the attribute at once
+        return self._declared(name, self[name])  # ctypes' own method would set the attribute at once
+
+    def add(self, shared: ctypes.CDLL, names: Iterable[str]) -> None:
+        """Add functions of another library, whose signatures are known."""
+        for name in names:
+            self._declared(name, shared[name])
+
+    def _declared(self, name: str, function: Any) -> Any:
         declared = signature(name)
         function.restype = declared.result
         function.argtypes = [value.kind for value in declared.parameters.values()]
@@ -60,7 +72,7 @@ def load() -> Library:
     Raises:
         MissingError: it was not built, does not load, or was built from other C files.
     """
-    file = _FOLDER / c_sources.file_name(variant())
+    file = FOLDER / c_sources.file_name(variant())
     if not file.exists():
         raise MissingError(f"the C kernels are not built ({file.name} is missing)")
     try:
@@ -80,7 +92,7 @@ def variant() -> str:
         MissingError: the variable names none that the processor has.
     """
     usable = usable_variants()
-    chosen = os.environ.get(INSTRUCTIONS)
+    chosen = variable(INSTRUCTIONS)
     if chosen and chosen not in usable:
         raise MissingError(f"${INSTRUCTIONS} is {chosen!r}: this processor runs the C kernels for {', '.join(usable)}")
     return chosen or usable[0]

@@ -98,7 +98,16 @@ class Phase:
     inputs: int
     own: int
     saved: int
-    values: int
+
+    @property
+    def shared(self) -> int:
+        """The number of products to each of which an input is added."""
+        return self.products - self.own
+
+    @property
+    def alone(self) -> int:
+        """The number of inputs that no product takes."""
+        return self.inputs - self.shared
 
 
 @functools.cache
@@ -136,8 +145,23 @@ def _value(element: str, declarator: str) -> tuple[str, CValue]:
     raise LookupError(f"Python cannot pass {element} {declarator}")
 
 
-@functools.cache
+def add(text: str) -> None:
+    """Add the source of functions and cells that are not in the package's files; its names are new."""
+    _added.append(_without_comments(text))
+
+
+_added: list[str] = []
+
+
 def _text() -> str:
     """Return all sources without their comments."""
-    text = "\n".join(path.read_text("utf-8") for path in (*HEADERS, *SOURCES))
+    return "\n".join((_package_text(), *_added))
+
+
+@functools.cache
+def _package_text() -> str:
+    return _without_comments("\n".join(path.read_text("utf-8") for path in (*HEADERS, *SOURCES)))
+
+
+def _without_comments(text: str) -> str:
     return re.sub(r"/\*.*?\*/", "", text, flags=re.S)

@@ -25,7 +25,7 @@ int start_backward(struct step *s, struct sums *sums, const struct dense *p, int
     s->carried[0] = s->memory + states * rows * VL;
     if (states > 1) s->carried[1] = s->carried[0] + rows * n;
     if (p->norms) s->squares[0] = s->memory;
-    if (p->norms && states > 1) s->squares[1] = s->memory + rows * VL;
+    if (p->norms_2) s->squares[1] = s->memory + rows * VL;
     if (p->dweights) {
         sums->ld = odd_lines(width + extra);
         sums->row = sums->chunk * sums->ld;

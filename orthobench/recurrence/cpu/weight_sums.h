@@ -16,7 +16,7 @@ struct source {
 };
 
 struct sums {
-    struct source sources[4];
+    struct source sources[8];
     int64_t count;          /* of sources */
     int64_t rows, width;    /* batch rows of this thread; columns of dz */
     int64_t chunk;          /* steps between additions */

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cuda import launch, persistent, self_test_verdicts
+from orthobench.recurrence.cuda import launch, persistent, self_test
 
 SLOWER_WITHOUT = "many times slower"
 """How much slower PyTorch is."""
@@ -57,7 +57,7 @@ def unusable(call: Call) -> str | None:
     """
     kernel = kernels.find(call.operation, "cuda")
     needs_test = kernel is not None and issubclass(kernel, launch.TestedKernel) and call.state
-    return self_test_verdicts.failure(call, run) if needs_test else None
+    return self_test.failure(call, run) if needs_test else None
 
 
 def run(call: Call) -> Result:

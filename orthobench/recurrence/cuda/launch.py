@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.kernels import Kernel, Tape
 
 MAX_ROW_FEATURES = 256
@@ -81,15 +80,10 @@ class TestedKernel(Kernel):
     """A kernel that is compiled for the device, and tested before its first use."""
 
     @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        """Return a call for each class of sizes in the papers' models; `call` takes n and the parameters."""
-        raise NotImplementedError
-
-    @staticmethod
     def problem(parameters: Mapping[str, Any], n: int, batch: int, steps: int) -> list[Tensor] | None:
         """Return the tensors of the self-test in float64: x, the weight, the state and the parameters that are tensors.
 
-        None stands for those of an operation with a matrix and vectors, `self_test.problem`.
+        None stands for those of an operation with a matrix and vectors, `kernel_case.problem`.
         """
         return None
 

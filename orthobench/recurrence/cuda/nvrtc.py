@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from orthobench.recurrence.cuda import plans
-from orthobench.system.cache import cache_folder, written_by_others
+from orthobench.system.cache import cache_folder, is_private, private_folder
 
 _FLAGS = ("--std=c++17", "-default-device", f"-I{plans.CODE}")
 _FOLDER = "cuda-kernels"  # of the cache folder
@@ -157,16 +157,15 @@ def _digest(cubin: bytes) -> bytes:
 
 @functools.cache
 def _folder() -> Path | None:
-    """Return the folder of compiled kernels, or None with a warning if it cannot be used or trusted."""
+    """Return the folder of compiled kernels, or None with a warning if it cannot be used or others can write to it."""
     try:
-        cache = cache_folder()
-        folder = cache / _FOLDER
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reason = written_by_others(cache, (folder, *folder.glob("*.cubin")))
+        folder = cache_folder() / _FOLDER
+        private_folder(folder)
+        if is_private(folder):
+            return folder
+        reason = f"other users can write to {folder}"
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         reason = str(error)
-    if reason is None:
-        return folder
     _logger.warning("the compiled CUDA kernels cannot be cached (%s): each process compiles them again", reason)
     return None
 

@@ -28,6 +28,10 @@ _CYCLES_OF_MESSAGES = {1: 100, 2: 480, 4: 510, 8: 530, 16: 650}  # by cluster
 # Cycles, fitted to an H100: of a step, of each further group of rows whose cell runs on its own (`gather.cuh`) or with
 # the others (`scatter.cuh`), of the instructions around the products for each warp of a scheduler, and of a row.
 _CYCLES_OF_STEP, _CYCLES_OF_GROUP, _CYCLES_OF_PART, _CYCLES_OF_WARP, _CYCLES_OF_ROW = 200, 900, 100, 80, 50
+# Set before that fit, which kept them; no measurement of them alone is recorded. A multiprocessor issues a multiply-add
+# on all its multipliers in a cycle, and 0.4 are for the loads of values from shared memory. A spilled register is
+# loaded in each step, which takes about 40 cycles from the first cache. Only the order of plans depends on them.
+_CYCLES_OF_PRODUCT, _CYCLES_OF_SPILL = 1.4, 40
 _BARRIER = 8  # bytes
 
 
@@ -117,12 +121,12 @@ def _preference(direction: Direction, plan: Plan, batch: int, device: GPU) -> tu
     target = 8 if plan.padded > 128 else 4
     messages = _CYCLES_OF_MESSAGES[plan.cluster]
     weights = _weights(direction, plan.padded, plan.cluster, plan.lanes, plan.each)
-    of_row = _CYCLES_OF_ROW + 1.4 * weights * plan.threads / _MULTIPLIERS
+    of_row = _CYCLES_OF_ROW + _CYCLES_OF_PRODUCT * weights * plan.threads / _MULTIPLIERS
     spilled = weights + _OTHER_REGISTERS + _more_registers(direction, plan.rows, plan.groups, plan.each)
     spilled = max(0, spilled - _registers(plan.threads))
     further = _CYCLES_OF_PART if direction.scatters else _CYCLES_OF_GROUP
     warps = _CYCLES_OF_WARP * plan.threads / _MULTIPLIERS
-    step = messages + 40 * spilled + _CYCLES_OF_STEP + (plan.groups - 1) * further + warps
+    step = messages + _CYCLES_OF_SPILL * spilled + _CYCLES_OF_STEP + (plan.groups - 1) * further + warps
     step += plan.groups * plan.rows * of_row
     waves = -(-plan.grid(batch) // (device.clusters[plan.cluster] * plan.cluster * plan.blocks))
     width = 32 // plan.lanes * plan.each

@@ -1,221 +1,210 @@
-"""The self-test of the CUDA kernels: before its first use, each variant of an operation is compared with the reference.
+"""The self-test of the CUDA kernels, which precedes an operation's first use on a device.
 
 A kernel may be wrong on an untried device, because of a compiler, a driver or a new architecture. The test compares
-values and gradients with the reference in float64 on the same device. For `recurrence` it also measures how the norm of
-a state drifts over 1,000 steps of an orthogonal W, which reveals a bias far below the rounding of one step.
+values and gradients with the reference in float64 on the same device, at the size of the call. A file in the user's
+cache folder keeps the verdicts, one file per device, driver, torch version and version of this code.
+`orthobench doctor --retest` removes it and compares all forms of all operations.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib
+import json
+import logging
+import re
+import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import kernel_case, kernels, reference
-from orthobench.recurrence.call import IDENTITY, Activation, Call, Result
+from orthobench.recurrence import backends, kernel_case, kernels, reference
+from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cuda.launch import TestedKernel
 from orthobench.recurrence.operation import Operation
-from orthobench.recurrence.ops import operations
-from orthobench.recurrence.ops.plain import recurrence
+from orthobench.recurrence.source_hash import source_hash
+from orthobench.system.cache import cache_folder, private_folder
+from orthobench.system.files import write_bytes
+from orthobench.system.location import variable
 
+SWITCH = "ORTHOBENCH_SELF_TEST"
+"""The environment variable that disables the tests when it is "off"; the kernels then run untested."""
+PASSED = "passed"
 STEPS = 4
-DRIFT_STEPS = 1000
 TOLERANCE = 3e-5
 """Relative Frobenius distance from float64. Over these steps float32 stays below 3e-6, whereas TF32 has 5e-4."""
-DRIFT_TOLERANCE = 5e-7 * DRIFT_STEPS
-"""Relative change of the norm. Float32 stays below 1e-5; a sum that rounds towards zero loses 4e-3."""
 MAX_BATCH = 512
-CLASSES = (64, 128, 192, 256, 512)
-"""The largest number of features of each size class; one more class has all larger numbers."""
 
 RunCall = Callable[[Call], Result]
 
+_logger = logging.getLogger("orthobench.recurrence")
+_known: dict[tuple[str, torch.device], str] = {}
 
-@dataclass(frozen=True)
-class KernelVariant:
-    """A compiled variant of an operation: the operation, the kinds of its parameters, and its size class.
 
-    Attributes:
-        operation: the operation's name.
-        details: words that name the kernel's variant, such as the activation's kind.
-        size_class: the largest number of features in the class; None for the class without a limit.
+def failure(call: Call, run: RunCall) -> str | None:
+    """Return why the kernels of a call are not trusted on its device, or None; an operation's first call tests them.
+
+    Args:
+        call: the call.
+        run: runs a call with the kernels.
+
+    Raises:
+        RuntimeError: the kernels broke the device's context, so this process cannot continue.
+        torch.OutOfMemoryError: the device lacks memory.
     """
-
-    operation: str
-    details: tuple[str, ...]
-    size_class: int | None
-
-    def __str__(self) -> str:
-        limit = f"n > {CLASSES[-1]}" if self.size_class is None else f"n <= {self.size_class}"
-        return f"{' '.join((self.operation, *self.details))}, {limit}"
-
-
-@dataclass(frozen=True)
-class SelfTestErrors:
-    """What a test measured: the largest relative errors by name, and the reason for a failure or None."""
-
-    errors: Mapping[str, float]
-    reason: str | None
+    if variable(SWITCH) == "off":
+        return None
+    name, device = call.operation.name, call.x.device
+    verdict = _known.get((name, device))
+    if verdict is None:
+        if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None  # a test would end the capture, and the warm-up has already tested the operation
+        verdict = _known[name, device] = _verdict(call, run)
+    backends.record_self_test(name, verdict, machine(device))
+    return None if verdict == PASSED else f"the CUDA kernels of {name} failed their self-test: {verdict}"
 
 
-def size_class(features: int) -> int | None:
-    """Return the size class of a number of features, named by its largest number; None above all classes."""
-    return next((limit for limit in CLASSES if features <= limit), None)
+def _verdict(call: Call, run: RunCall) -> str:
+    """Return the stored verdict on a call's operation, or test it: "passed" or the reason for a failure."""
+    name, device = call.operation.name, call.x.device
+    if known := verdicts(device).get(name):
+        return known
+    _logger.info("testing the CUDA kernels of %s on %s (some seconds)", name, machine(device)["device"])
+    try:
+        verdict = measure(run, call) or PASSED
+    except torch.OutOfMemoryError:
+        raise  # which is no verdict, because a full memory says nothing about the kernels
+    except Exception as error:  # of the compiler, the launch or the device
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        verdict = f"{type(error).__name__}: {first[:300]}"
+        if not is_broken(device):
+            return verdict  # not stored: a missing compiler is not the kernels' fault, so the next process tries again
+        _store(device, name, verdict)
+        raise RuntimeError(
+            f"the self-test of the CUDA kernels of {name} broke the GPU's context ({verdict}): "
+            "run the same command again, it will use PyTorch's operations"
+        ) from error
+    _store(device, name, verdict)
+    return verdict
 
 
-def forms(call: Call) -> tuple[KernelVariant, ...]:
-    """Return the variants that a call needs: its own, and for `recurrence` also the test of the norm's drift."""
-    limit = size_class(features(call))
-    own = KernelVariant(call.operation.name, _details(call.parameters), limit)
-    if call.operation is not recurrence:
-        return (own,)
-    return own, KernelVariant("recurrence", ("norm",), limit)
+def measure(run: RunCall, call: Call) -> str | None:
+    """Compare the kernels at a call's size and parameters with the reference; return what differs, or None.
 
-
-def features(call: Call) -> int:
-    """Return n for a call, whose state may be missing."""
-    return call.x.shape[-1] // call.operation.gates
-
-
-def _details(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    words = []
-    for name, value in parameters.items():
-        if isinstance(value, Activation):
-            words.append(value.kind.value)
-        elif isinstance(value, Tensor) or (isinstance(value, bool) and value) or name == "step_size":
-            words += [name] if value is not None else []
-    return tuple(words)
-
-
-def measure(run: RunCall, call: Call, form: KernelVariant) -> SelfTestErrors:
-    """Measure one variant at the call's size and parameters, with a function that runs calls with the kernels.
+    Args:
+        run: runs a call with the kernels.
+        call: gives the operation, the sizes, the parameters and the device.
 
     Raises:
         RuntimeError: the kernels cannot be compiled or launched, or the device lacks memory.
     """
-    n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
-    # Switched on, because a kernel's first call may come from an evaluation, which computes no gradients.
-    with torch.inference_mode(False), torch.enable_grad():
-        if form.details == ("norm",):
-            return _drift(run, n, batch, device)
-        assert isinstance(call.operation, Operation)
-        return _agreement(run, call.operation, call.parameters, n, batch, device)
-
-
-def _agreement(
-    run: RunCall, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
-) -> SelfTestErrors:
-    kernel = kernels.find(operation, "cuda")
-    own = (
-        kernel.problem(parameters, n, batch, STEPS) if kernel is not None and issubclass(kernel, TestedKernel) else None
-    )
-    arguments = [argument.to(device) for argument in own or problem(operation, parameters, n, batch)]
+    operation, parameters, device = call.operation, call.parameters, call.x.device
+    assert isinstance(operation, Operation)
+    n, batch = call.x.shape[-1] // operation.gates, min(call.x.shape[1], MAX_BATCH)
+    arguments = [argument.to(device) for argument in problem(operation, parameters, n, batch)]
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}
-    expected = kernel_case.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
-    rows = arguments[1].reshape(-1, arguments[1].shape[-1])
-    if not float((rows @ rows.T).norm()) > 0:
-        return SelfTestErrors({}, "the device computes nothing: a product of W is 0")
-    actual = kernel_case.evaluate(run, operation, scalars, names, arguments, torch.float32)
+    # Switched on, because a kernel's first call may come from an evaluation, which computes no gradients.
+    with torch.inference_mode(False), torch.enable_grad():
+        expected = kernel_case.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
+        rows = arguments[1].reshape(-1, arguments[1].shape[-1])
+        if not float((rows @ rows.T).norm()) > 0:
+            return "the device computes nothing: a product of W is 0"
+        actual = kernel_case.evaluate(run, operation, scalars, names, arguments, torch.float32)
     errors = {name: kernel_case.distance(actual[name], value) for name, value in expected.items()}
     wrong = [f"{name} {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE]  # NaN is wrong
-    reason = f"differs from the reference: {', '.join(wrong)} (limit {TOLERANCE:.0e})" if wrong else None
-    return SelfTestErrors(errors, reason)
+    return f"differs from the reference: {', '.join(wrong)} (limit {TOLERANCE:.0e})" if wrong else None
 
 
-def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int) -> list[Tensor]:
-    """Return x, the weight, the initial state and the parameters that are vectors, as float32 values in float64.
+def problem(
+    operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, steps: int = STEPS
+) -> list[Tensor]:
+    """Return x, the weight, the initial state and the parameters that are tensors, as float32 values in float64."""
+    kernel = kernels.find(operation, "cuda")
+    own = (
+        kernel.problem(parameters, n, batch, steps) if kernel is not None and issubclass(kernel, TestedKernel) else None
+    )
+    return own or kernel_case.problem(operation, parameters, n, batch, steps)
 
-    If an activation follows the product, x is computed from pre-activations that stay away from its kinks. A unit that
-    crosses a kink would have a different gradient, however small the kernel's error is.
+
+def is_broken(device: torch.device) -> bool:
+    """Return whether an error has made the context of a CUDA device useless for this process."""
+    if device.type != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
+
+
+def verdicts(device: torch.device) -> dict[str, str]:
+    """Return the stored verdicts on a device by operation, none if their file is missing or damaged."""
+    try:
+        tests = json.loads(_file(device).read_bytes())["tests"]
+        return {str(name): str(verdict) for name, verdict in tests.items()}
+    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):  # RuntimeError: no home folder
+        return {}
+
+
+def _store(device: torch.device, name: str, verdict: str) -> None:
+    content = {"machine": machine(device), "tests": {**verdicts(device), name: verdict}}
+    try:
+        file = _file(device)
+        private_folder(file.parent)
+        write_bytes(file, f"{json.dumps(content, indent=1)}\n".encode())
+    except (OSError, RuntimeError) as error:
+        _logger.debug("the verdict of a self-test is not kept: %s", error)
+
+
+def forget(device: torch.device) -> None:
+    """Remove the stored verdicts on a device, so that the next process tests again.
+
+    Raises:
+        OSError: the file cannot be removed.
+        RuntimeError: the user has no home folder.
     """
-    if operation.diagonal:
-        weight = 0.8 * kernel_case.normal(operation.rows * n, seed=1).tanh()
-    else:
-        weight = kernel_case.normal(*operation.matrix_shape(n, parameters), seed=1) / n**0.5
-    state = [kernel_case.normal(batch, n, seed=2 + i) for i in range(len(operation.states))]
-    # The sLSTM divides by its state n, which is a sum of exponentials.
-    state = [0.5 + each.abs() if name == "n" else each for name, each in zip(operation.states, state, strict=True)]
-    vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
-    activation: Activation | None = parameters.get("activation")
-    if operation is not recurrence or activation is None:
-        x = kernel_case.normal(STEPS, batch, operation.gates * n, seed=0)
-        drawn = [0.5 * kernel_case.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
-        return [x, _single(weight), *map(_single, state), *map(_single, drawn)]
-    weight = _single(weight)
-    generator = np.random.RandomState(10)
-    drawn = [_single(torch.from_numpy(-0.5 + 0.04 * generator.rand(len(vector)))) for vector in vectors]
-    step = operation.step(weight, **{**parameters, **({"bias": drawn[0]} if drawn else {})})
-    h, steps = state[0], []
-    for _ in range(STEPS):
-        x = _single(_pre_activations(batch, n, activation, generator) - h @ weight.T)
-        (h,) = step(x, h)
-        steps.append(x)
-    return [torch.stack(steps), weight, *state, *drawn]
+    _file(device).unlink(missing_ok=True)
 
 
-def _pre_activations(batch: int, n: int, activation: Activation, generator: np.random.RandomState) -> Tensor:
-    """Return z `[B, n]` with magnitudes of 0.1 to 0.4 or 0.6 to 1.2, because the kinks are at 0 and near 0.5."""
-    pairs = n // 2 if activation.is_complex else n
-    size = torch.from_numpy(generator.uniform(0.1, 0.4, (batch, pairs)))
-    large = torch.from_numpy(generator.uniform(0.6, 1.2, (batch, pairs)))
-    size = torch.where(torch.from_numpy(generator.rand(batch, pairs) < 0.6), large, size)
-    if not activation.is_complex:
-        return size * torch.from_numpy(generator.choice([-1.0, 1.0], (batch, n)))
-    phase = torch.from_numpy(generator.uniform(0, 2 * np.pi, (batch, pairs)))
-    return torch.stack((size * phase.cos(), size * phase.sin()), dim=-1).flatten(1)
+def _file(device: torch.device) -> Path:
+    facts = json.dumps(machine(device), sort_keys=True)
+    return cache_folder() / "self-tests" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.json"
 
 
-def _single(tensor: Tensor) -> Tensor:
-    """Round to float32, and return the numbers in float64."""
-    return tensor.float().double()
+@functools.cache
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return the facts for which a verdict is valid: device, driver, compilers and code."""
+    try:
+        triton_version = importlib.import_module("triton").__version__
+    except ImportError:
+        triton_version = None
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "device": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "driver": driver_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "triton": triton_version,
+        "code": source_hash(),
+    }
 
 
-def _drift(run: RunCall, n: int, batch: int, device: torch.device) -> SelfTestErrors:
-    """Measure |h_T| / |h_0| of h_t = W h_{t-1} with an orthogonal W, relative to W^T h_0 in float64."""
-    weight = torch.linalg.qr(kernel_case.normal(n, n, seed=0)).Q.float().to(device)
-    start = kernel_case.normal(batch, n, seed=1).float().to(device)
-    pieces = 10
-    x, h = start.new_zeros(DRIFT_STEPS // pieces, batch, n), start
-    with torch.no_grad():
-        for _ in range(pieces):
-            _, (h,) = run(recurrence.call(x, weight, (h,), None, IDENTITY))
-        exact = start.double() @ torch.linalg.matrix_power(weight.double(), DRIFT_STEPS).T
-        ratio = float(h.double().norm() / exact.norm())
-    drift = abs(ratio - 1)
-    limit = f"limit {DRIFT_TOLERANCE:.0e}"
-    reason = None
-    if not drift <= DRIFT_TOLERANCE:
-        reason = (
-            f"the norm of a state changes by {ratio - 1:+.1e} over {DRIFT_STEPS} steps of an orthogonal W ({limit})"
-        )
-    return SelfTestErrors({"norm": drift}, reason)
-
-
-def examples(device: torch.device) -> list[Call]:
-    """Return a call for each operation with compiled kernels and each class of sizes in the papers' models."""
-    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
-
-    def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
-        batch = 128
-        vectors = [value.to(device) if isinstance(value, Tensor) else value for value in parameters]
-        x = empty(1, batch, operation.gates * n)
-        shape = operation.matrix_shape(n, operation.bind(None, *vectors))
-        weight = empty(operation.rows * n) if operation.diagonal else empty(*shape)
-        if operation.widths is not None:
-            width, weight_width = operation.widths(n, *vectors)
-            x, weight = empty(1, batch, width), empty(1, batch, weight_width)
-        state = tuple(empty(batch, n) for _ in operation.states)
-        return operation.call(x, weight, state, None, *vectors)
-
-    calls = []
-    for operation in operations():
-        kernel = kernels.find(operation, "cuda")
-        if kernel is not None and issubclass(kernel, TestedKernel):
-            calls += kernel.examples(operation, functools.partial(example, operation))
-    return calls
+@functools.cache
+def driver_version() -> str | None:
+    """Return the version of NVIDIA's driver, such as "580.65.06", or None without one."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text("utf-8", "replace")
+    except OSError:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        except (OSError, subprocess.SubprocessError):
+            return None
+    match = re.search(r"\d+\.\d+(?:\.\d+)?", text)
+    return match[0] if match else None

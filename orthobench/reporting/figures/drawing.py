@@ -36,6 +36,8 @@ BANDS = 4
 NAMED = 6
 """The most names in a list of a remark."""
 SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
+SWITCH_SYMBOL = "line-ns-open"
+"""The symbol for a place where a seed was interrupted and goes on with another back end."""
 SOLVED_SYMBOL = "pentagon-open"
 """The symbol for a place where seeds stop because the task is solved."""
 PUBLISHED_SYMBOL = "circle-x-open"
@@ -45,6 +47,8 @@ PUBLISHED_WORDS = "Crossed circles: published."
 
 def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
     """Add the median over seeds, the band from the lowest to the highest seed, and marks where seeds end.
+
+    Another mark shows where a seed goes on with another back end.
 
     Args:
         x: the positions of the points on the x axis.
@@ -71,6 +75,10 @@ def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Sty
     )
     indices = {iteration: index for index, iteration in enumerate(curve.x)}
     marks = [
+        (float(np.interp(switch.iteration, curve.x, x)), switch.value, SWITCH_SYMBOL, 13, switch.words)
+        for switch in curve.switches
+    ]
+    marks += [
         (
             x[indices[loss.iteration]],
             loss.value,

@@ -1,4 +1,4 @@
-"""Write figures for papers as SVG, PDF, PNG and pgfplots code, one or two columns wide, with 8 pt text."""
+"""Write figures for papers as SVG, PDF, PNG and LaTeX code, one or two columns wide, with 8 pt text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ImageFormat
+from orthobench.reporting.account.paper_views import PaperView
+from orthobench.reporting.figures.drawn_studies import draw_study, figures_of
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, panel_title
-from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import draw_still
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.pages import PaperView
-from orthobench.reporting.page.studies import draw, figures_of
 from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_file, refuse_other_kinds
 
@@ -29,7 +28,7 @@ PANEL_HEIGHT = 2.0
 def write_images(conditions: list[Condition], views: list[PaperView], form: ImageFormat, folder: Path) -> list[Path]:
     """Write the papers' figures, one image per figure; without papers, learning curves and metrics over length.
 
-    Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`; pgfplots code is in .tex.
+    Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`; PGF code is in .tex.
 
     Raises:
         UsageError: the folder cannot be written, or no figure is measured.
@@ -46,7 +45,7 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
         raise UsageError(
             f"no figure in this selection is measured; measure it with: {'; '.join(missing_commands(views))}"
         )
-    kind, suffix = ("LaTeX", "tex") if form == "pgfplots" else (form.upper(), form)
+    kind, suffix = ("LaTeX", "tex") if form == "pgf" else (form.upper(), form)
     paths = {
         folder / f"{_stem(name)}-{inches}in.{suffix}": (panels, inches)
         for name, panels in figures.items()
@@ -57,12 +56,7 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, (panels, inches) in paths.items():
-            write_bytes(
-                path,
-                pgfplots(panels, inches, WIDTHS[inches]).encode()
-                if form == "pgfplots"
-                else draw_still(panels, form, inches, WIDTHS[inches], PANEL_HEIGHT),
-            )
+            write_bytes(path, draw_still(panels, form, inches, WIDTHS[inches], PANEL_HEIGHT))
     except OSError as error:
         raise UsageError(f"figures in {folder} cannot be written: {error}") from error
     return [path.resolve() for path in paths]
@@ -84,7 +78,7 @@ def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[t
             ]
             result = part.study_result if part.is_study else None
             if result and result.is_whole:
-                named = figures_of(part.artifact, draw(result, styles)).items()
+                named = figures_of(part.artifact, draw_study(result, styles)).items()
                 drawn += [(name.lstrip("0123456789 "), figure) for name, (_, figure) in named]
             if drawn:
                 figures[f"{view.paper.key}-{part.artifact.name}"] = drawn

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
-from orthobench.analysis.variants import of_one_machine
+from orthobench.analysis.scores import SOLVED
+from orthobench.analysis.variants import are_in_cpu_time, of_one_machine, untimed
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
+from orthobench.reporting.account.captions import caption
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
@@ -29,11 +31,9 @@ from orthobench.reporting.figures.drawing import (
 )
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Style, Styles
-from orthobench.reporting.page.captions import caption
 from orthobench.spec.index import index
 from orthobench.spec.resolve import RunSpec
 from orthobench.spec.state_sizes import state_sizes
-from orthobench.store.result import UNTIMED
 
 Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
@@ -109,8 +109,8 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             against_cost(condition, styles, STATE) if _state_matters(condition) else None,
         ),
         "seconds": (
-            f"Seconds of training, and its end. {ends}{_several_machines(condition)}"
-            + ("" if all(run.is_timed for variant in condition.variants for run in variant.runs) else f" {UNTIMED}"),
+            f"{_seconds_of_training(condition)}, and its end. {ends}{_several_machines(condition)}"
+            + "".join(f" {reason}" for reason in untimed(condition.variants)),
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -421,14 +421,18 @@ def seeds_caption(condition: Condition) -> str:
 
 
 def _several_machines(condition: Condition) -> str:
-    """Say that the runs were timed on several machines; "" for one."""
+    """Say that the runs were timed on several machines or clocks; "" for one."""
     timed = [run for variant in condition.variants for run in of_one_machine(variant.finished)]
-    machines = [name for name in dict.fromkeys(run.environment.machine for run in timed) if name != "None"]
+    machines = [f"({name})" if "," in name else name for name in dict.fromkeys(run.timed_on for run in timed)]
     return (
-        f" The runs were trained on {', '.join(machines[:-1])} and {machines[-1]}: times compare on one machine only."
+        f" Measured on {', '.join(machines[:-1])} and {machines[-1]}: times compare on one machine and clock only."
         if machines[1:]
         else ""
     )
+
+
+def _seconds_of_training(condition: Condition) -> str:
+    return "CPU seconds of training" if are_in_cpu_time(condition.variants) else "Seconds of training"
 
 
 def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
@@ -436,7 +440,8 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
 
     The size of the state is known for built-in models alone.
     """
-    figure = empty_figure(cost, f"test {condition.metric.axis}")
+    axis = _seconds_of_training(condition).replace("Seconds", "seconds") if cost == "seconds of training" else cost
+    figure = empty_figure(axis, f"test {condition.metric.axis}")
     values, worst = _ends(condition.variants, condition)
     prices = []
     sizes = {}
@@ -448,7 +453,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         elif cost == STATE:
             price = float(sizes.get(variant.run.variant, 0))
         else:
-            spent = [run.phases["train"] for run in of_one_machine(variant.finished) if run.phases.get("train")]
+            spent = [seconds for run in of_one_machine(variant.finished) if (seconds := run.training_seconds)]
             price = sum(spent) / len(spent) if spent else 0.0
         if price > 0 and variant.scores:
             prices.append(price)

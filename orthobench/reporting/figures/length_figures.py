@@ -1,21 +1,24 @@
-"""Draw a metric over the length of the test sequences, with the training lengths shaded."""
+"""Draw a metric over the length of the test sequences, with the training lengths shaded or as the unit."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
+from orthobench.analysis.by_length import length_curve, length_metric, longer_metric, scores_at, trained_range
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve
-from orthobench.analysis.test_lengths import length_curve, length_metric, trained_range
 from orthobench.metric import Metric
+from orthobench.reporting.account.captions import capitalized, caption
 from orthobench.reporting.figures.drawing import add_baseline, add_curve, empty_figure
 from orthobench.reporting.figures.figure_record import Figure
-from orthobench.reporting.figures.figures import styled
+from orthobench.reporting.figures.figures import Drawn, styled
 from orthobench.reporting.figures.styles import GREY, Styles
-from orthobench.reporting.page.captions import capitalized, caption
 
+MOST = 8
+"""The most curves in one figure."""
 SHADE = "rgba(136,136,136,0.16)"
 
 
@@ -102,3 +105,32 @@ def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:
         line={"color": GREY, "width": 7},
     )
     figure.data += curves
+
+
+def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the score over the multiple of T, for at most `MOST` of the variants with the best sums.
+
+    The scores are in percent, as in the table and in the matrix.
+    """
+    scores = {variant.run.variant: found for variant in condition.variants if (found := scores_at(variant))}
+    best = sorted(scores, key=lambda key: -sum(map(median, scores[key].values())))[:MOST]
+    chosen = [variant for variant in condition.variants if variant.run.variant in best]
+    if not chosen:
+        return {}
+    shown = Condition(**{**vars(condition), "variants": chosen})
+    figure = empty_figure("test length / training length", "score")
+    for variant, style in styled(shown, styles, figure):
+        found = scores[variant.run.variant]
+        rows = [found[multiple] for multiple in found]
+        low, middle, high = (np.array([100 * float(each(row)) for row in rows]) for each in (min, median, max))
+        positions = np.array(list(found), dtype=float)
+        add_curve(figure, Curve(positions, middle, low, high, len(rows[0])), positions, variant.label, style)
+    ticks = sorted({multiple for found in scores.values() for multiple in found})
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick}T" for tick in ticks])
+    figure.update_yaxes(range=[0, 102])
+    longer = longer_metric(condition)
+    by = f", by {longer}" if longer not in ("", condition.metric.name) else ""
+    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect{by}", shown)
+    if len(best) < len(scores):
+        words += f" The {len(best)} variants of {len(scores)} with the best sums. The table has all."
+    return {figure_name: (words, figure)}

@@ -13,6 +13,9 @@ from orthobench.analysis.curves import curve_over_seeds
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Artifact, Experiment
+from orthobench.reporting.account.captions import capitalized, caption
+from orthobench.reporting.account.names import panel_of
+from orthobench.reporting.account.paper_views import ArtifactView, NearMiss
 from orthobench.reporting.figures import figures
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
@@ -25,9 +28,6 @@ from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import GREY, Style, Styles
-from orthobench.reporting.page.captions import capitalized, caption
-from orthobench.reporting.page.names import panel_of
-from orthobench.reporting.page.pages import ArtifactView, NearMiss
 
 STATED_WORDS = "Crossed circles: levels that the paper's text states."
 NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")

@@ -23,13 +23,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
+from orthobench.options.arguments import ImageFormat
 from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_published
+from orthobench.reporting.figures.figure_json import figure_json
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
+from orthobench.reporting.figures.pgf import pgf
 from orthobench.reporting.figures.styles import GREY
-from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.system.strict_json import dump_json
 
 Drawable = Literal["svg", "png", "pdf"]
+"""The formats that other programs show."""
 TEXT = 8
 """The size of all text in points."""
 POINTS = 0.48
@@ -84,9 +87,11 @@ DASHES = {
 
 
 def draw_still(
-    panels: Sequence[tuple[str, Figure]], form: Drawable, inches: float, columns: int, panel_height: float
+    panels: Sequence[tuple[str, Figure]], form: ImageFormat, inches: float, columns: int, panel_height: float
 ) -> bytes:
     """Return a file with the panels side by side, in as many rows as necessary; a PNG has 600 dots per inch.
+
+    PGF code leaves maps of colours out, because LaTeX would take minutes for them.
 
     Args:
         panels: titles and figures; empty titles are left out.
@@ -94,8 +99,16 @@ def draw_still(
         columns: the most panels side by side.
         panel_height: the height of a panel in inches, including its axes and labels.
     """
+    if form == "pgf":
+        panels = [
+            (title, figure) for title, figure in panels if all(trace["type"] == "scatter" for trace in figure.data)
+        ]
+        if not panels:
+            return b"% A map of colours: use the format pdf.\n"
     with same_everywhere():
         still = compose(panels, inches, columns, panel_height)
+        if form == "pgf":
+            return pgf(still).encode()
         file = io.BytesIO()
         still.savefig(file, format=form, dpi=600, metadata=dict(NO_DATE[form]))
     return file.getvalue()
@@ -351,7 +364,7 @@ def _script(text: str) -> str:
     """Return the inside of a subscript or superscript for matplotlib, without spaces, at which a line could end."""
     if text.replace("−", "").isalnum():
         return text
-    escaped = re.sub(r"([\\{}$])", r"\\\1", _printable(text)).replace(" ", "\N{NO-BREAK SPACE}")
+    escaped = re.sub(r"([\\{}$&#%_])", r"\\\1", _printable(text)).replace(" ", "\N{NO-BREAK SPACE}")
     return rf"\text{{{escaped}}}"
 
 

@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orthobench.analysis.by_length import BIN
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.analysis.logged import Vectors, named
 from orthobench.metric import STEP
+from orthobench.reporting.account.captions import BAND, capitalized, caption
 from orthobench.reporting.figures import figures
 from orthobench.reporting.figures.drawing import add_curve, empty_figure, show_gaps, span_a_decade
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn, scored, styled
-from orthobench.reporting.figures.length_figures import best_over_length, over_length
+from orthobench.reporting.figures.length_figures import best_over_length, longer_tests, over_length
 from orthobench.reporting.figures.styles import GREY, PALETTE, Style, Styles
-from orthobench.reporting.page.captions import BAND, capitalized, caption
-from orthobench.reporting.tables.longer_tests import longer_tests
-from orthobench.reporting.tables.study_lengths import BIN
 
 MOST = 8
 """The most curves over length in one figure; more cannot be told apart."""

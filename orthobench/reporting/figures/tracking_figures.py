@@ -12,11 +12,11 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.analysis.logged import named
 from orthobench.errors import counted
+from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
 from orthobench.reporting.figures.styles import GREY, PALETTE
-from orthobench.reporting.page.matrix import families_of_models
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""

@@ -36,19 +36,15 @@ def _compressed_plotly() -> bytes:
     return files(__package__).joinpath(PLOTLY).read_bytes()
 
 
-def block(name: str, content: bytes) -> Markup:
-    """Return an inert script element with compressed bytes in base64; `name` has only letters, digits and hyphens."""
-    # Without a time, because the same data should give the same page; base64, because HTML cannot hold bytes.
-    return _block(name, gzip.compress(content, compresslevel=7, mtime=0))
+def json_block(name: str, value: Any) -> Markup:
+    """Return a block of JSON, with null for numbers that are not finite; `name` has letters, digits and hyphens."""
+    content = dump_json(value, separators=(",", ":"), default=str).encode()
+    return _block(name, gzip.compress(content, compresslevel=8, mtime=0))  # without a time: equal data, equal pages
 
 
 def _block(name: str, packed: bytes) -> Markup:
+    """Return an inert script element with gzip in base64, because HTML cannot hold bytes."""
     return Markup(f'<script type="text/plain" id="data-{name}">{base64.b64encode(packed).decode()}</script>')
-
-
-def json_block(name: str, value: Any) -> Markup:
-    """Return a block of JSON, with null for numbers that are not finite."""
-    return block(name, dump_json(value, separators=(",", ":"), default=str).encode())
 
 
 def digest(script: str) -> str:

@@ -1,4 +1,4 @@
-"""Draw small SVG pictures: the curves behind a claim, and a measured number versus the published one."""
+"""Draw small SVG pictures: the curves behind a claim, a measured versus a published number, and a gated number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.claims.claim import ModelClaim
 from orthobench.analysis.claims.gradients import VectorClaim
 from orthobench.analysis.conditions import VariantData
-from orthobench.reporting.figures.decimate import visible
-from orthobench.reporting.page.verdict_sheet import Dot
+from orthobench.reporting.account.regressions import GatedNumber
+from orthobench.reporting.account.verdict_sheet import Dot
+from orthobench.reporting.figures.decimate import thinned
 
 WIDTH, HEIGHT = 480, 112
+GATE_HEIGHT, MARGIN = 130, 14
+LINE_POINTS = 120
+"""The most points of a line in a picture, one for every fourth unit of its width."""
 LINES, RIVAL_LINES = 5, 2
 """Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
 REACH = 4.0
@@ -90,7 +94,7 @@ def _spark(
         paths.append(f'<path class="level" d="M4 {height:.0f}H{WIDTH - 4}"/>')
     for (x, y), kind in drawn:
         across, up = locate(x, y)
-        chosen = visible(across, up)
+        chosen = thinned(up, LINE_POINTS)
         paths.append(f'<path class="{kind}" d="{path(across[chosen], up[chosen])}"/>')
     return Markup(
         f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
@@ -147,4 +151,48 @@ def dot_plot(dot: Dot) -> Markup:
     return Markup(
         f'<svg class="dots" viewBox="0 0 {WIDTH} 40" role="img" aria-label="{escape(caption)}">'
         f"<title>{escape(caption)}</title>{''.join(parts)}</svg>"
+    )
+
+
+def draw_gate(number: GatedNumber) -> Markup:
+    """Draw the means over the checks, with the range over seeds, the baseline, and the band of what passes."""
+    checks = number.checks
+    values = [value for check in checks for value in (*check.finding["now"], check.baseline, check.limit)]
+    finite = [value for value in values if value is not None]
+    if not finite:
+        return Markup()
+    low, high = min(finite), max(finite)
+    step = (WIDTH - 2 * MARGIN) / max(1, len(checks))
+
+    def across(place: float) -> str:
+        return f"{MARGIN + (place + 0.5) * step:.1f}"
+
+    def up(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return GATE_HEIGHT - MARGIN - share * (GATE_HEIGHT - 2 * MARGIN)
+
+    parts = []
+    for place, check in enumerate(checks):  # the bands first, so that no mark is under one
+        if check.baseline is None:
+            continue
+        if check.limit is not None:
+            best = GATE_HEIGHT - MARGIN if check.finding["direction"] == "min" else MARGIN
+            top, bottom = sorted((best, up(check.limit)))
+            left = MARGIN + place * step
+            parts.append(
+                f'<rect class="band" x="{left:.1f}" y="{top:.1f}" width="{step:.1f}" height="{bottom - top:.1f}"/>'
+            )
+        height = f"{up(check.baseline):.1f}"
+        parts.append(f'<path class="level" d="M{across(place - 0.5)} {height}H{across(place + 0.5)}"/>')
+    for place, check in enumerate(checks):
+        if check.now is None:
+            continue
+        seeds = check.finding["now"]
+        parts.append(f'<path class="whisker" d="M{across(place)} {up(min(seeds)):.1f}V{up(max(seeds)):.1f}"/>')
+        kind, radius = ("worse", 7) if check.is_worse else ("dot", 4)
+        mark = f'<circle class="{kind}" cx="{across(place)}" cy="{up(check.now):.1f}" r="{radius}"/>'
+        parts.append(f"<g><title>{escape(check.words)}</title>{mark}</g>")
+    name = escape(f"{number.run}, {number.metric}: {number.newest.words}")
+    return Markup(
+        f'<svg class="gate" viewBox="0 0 {WIDTH} {GATE_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
     )

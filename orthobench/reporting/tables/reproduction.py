@@ -1,39 +1,39 @@
 """Write a reproduction report in Markdown: published next to measured values, with machines and hours.
 
-Below the title, the report begins with one table of everything measured. The text between the table and the mark
-belongs to the author and is kept when the report is written again. The rest follows the mark.
+The report begins with one table of everything measured, which the author's text follows.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.paper_tables import Cell, TableRow
+from orthobench.analysis.curves import curve_over_seeds
+from orthobench.analysis.paper_tables import TableCell, TableRow
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
+from orthobench.analysis.variants import chosen_tests
 from orthobench.errors import counted
-from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
-from orthobench.reporting.page.names import full_title
-from orthobench.reporting.page.pages import ArtifactView, PaperView
-from orthobench.reporting.page.studies import StoredStudy
-from orthobench.reporting.tables.paper_table import (
-    Sheet,
-    condition_sheet,
-    interval_text,
-    measured_text,
-    seeds_of,
-    shown_median,
-    write,
-)
-from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
+from orthobench.metric import STEP
+from orthobench.reporting.account.captions import where
+from orthobench.reporting.account.commentary import NONE, Commentary, Remark, verdicts_of
+from orthobench.reporting.account.names import full_title
+from orthobench.reporting.account.paper_views import ArtifactView, PaperView
+from orthobench.reporting.account.printed_numbers import explanation, printed_numbers
+from orthobench.reporting.account.studies import StoredStudy
+from orthobench.reporting.figures.figures import scored
+from orthobench.reporting.tables.condition_tables import condition_table, seeds_of
+from orthobench.reporting.tables.paper_tables import measured_text
+from orthobench.reporting.tables.printed_numbers import numbers_table
+from orthobench.reporting.tables.table import Table, shown_median, table_of, write
 from orthobench.spec.index import index
 from orthobench.store import Run, Status
 
-TITLE = "# What was reproduced\n"
+BEGINNING = """# What was reproduced
+
+<!-- Written by `orthobench report --format reproduction`, with the text and the remarks of its --commentary. -->
+"""
 WITHOUT_RESULT = "Runs without a result, which decide no claim"
 """The title of the table of interrupted, failed and running runs."""
 
@@ -43,8 +43,9 @@ def reproduction(
     views: Sequence[PaperView],
     studies: Sequence[StoredStudy],
     only_papers: bool = False,
+    commentary: Commentary = NONE,
 ) -> str:
-    """Return the report: machines, runs without a result, papers, studies, other runs, counts of numbers.
+    """Return the report: everything measured, machines, runs without a result, papers, studies, other runs, counts.
 
     Args:
         conditions: all measured conditions, whose runs also say how long others take.
@@ -56,23 +57,25 @@ def reproduction(
         studies = [result for result in studies if result.study.name in named]
     papers |= {run.key for result in studies for run in result.runs}
     shown = [own for each in conditions if (own := _of_runs(each, papers))] if only_papers else conditions
-    parts = ["## Where it was run\n", _markdown([_machines(shown)])]
+    parts = [BEGINNING, f"<!-- table: measured -->\n\n{everything_measured(views)}\n<!-- end of table -->\n"]
+    parts += [f"{commentary.text.strip()}\n"] if commentary.text else []
+    parts += ["## Where it was run\n", _markdown([_machines(shown)])]
     if without := _without_result(shown):
         parts += [f"## {WITHOUT_RESULT}\n", _markdown([without])]
     for view in views:
-        parts += _paper(view)
+        parts += _paper(view, commentary)
     if studies:
         parts += ["## Studies\n", *(_study(result) for result in studies)]
     others = [c for c in shown if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
             "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
-            _markdown([condition_sheet(condition, others) for condition in others]),
+            _markdown([condition_table(condition, others) for condition in others]),
         ]
     if counts := printed_numbers(views, conditions, index()["specs"]):
         parts += [
             f"## Printed numbers by paper\n\n{explanation(counts)}\n",
-            _markdown([replace(numbers_sheet(counts), title="")]),
+            _markdown([replace(numbers_table(counts), title="")]),
         ]
     return "\n".join(parts)
 
@@ -81,7 +84,7 @@ def everything_measured(views: Sequence[PaperView]) -> str:
     """Return one table with every measured number next to the published one, and every decided claim."""
     header = ["paper", "result", "published", "measured [90 % interval]", "seeds", "verdict"]
     rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
-    return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
+    return _markdown([table_of("", header, rows)]) if rows else "Nothing is measured yet.\n"
 
 
 def _measured(part: ArtifactView) -> Iterator[list[str]]:
@@ -96,7 +99,7 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
                 seeds = str(cell.measured.n)
                 yield [
                     f"{name}: {row.label}, {label}",
-                    _printed(cell),
+                    cell.printed_text,
                     _with_words(cell),
                     seeds,
                     cell.words,
@@ -107,7 +110,7 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
             yield [name, result.claim.text, result.reason, seeds, _verdict(result)]
 
 
-def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
+def where_it_was_run(conditions: Sequence[Condition]) -> list[Table]:
     """Return the machines of these runs, these by commit if there are several, and the runs without a result."""
     if not conditions:
         return []
@@ -120,30 +123,22 @@ def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
     ]
 
 
-def with_authors(file: Path, own: str | None, table: str, written: str) -> str:
-    """Return the report: the title, the table, the author's text, the mark, and the written part.
-
-    Args:
-        own: the author's text; None: the one in the file.
-    """
-    kept = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
-    text = kept if own is None else own
-    title, body = re.match(r"(\s*# [^\n]*\n)?(.*)", text, re.S).groups(default="")  # type: ignore[union-attr]
-    parts = [title.strip() or TITLE.strip(), TABLE_BEGINS, table.strip(), TABLE_ENDS, body.strip(), MARK, written]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _paper(view: PaperView) -> list[str]:
-    parts = [part for part in view.artifacts if _keys(part) or any(r.is_decided for r in part.claim_results)]
+def _paper(view: PaperView, commentary: Commentary) -> list[str]:
+    remarks = {part.key: commentary.on(view.paper.key, part.artifact.name) for part in view.artifacts}
+    parts = [
+        part
+        for part in view.artifacts
+        if _keys(part) or any(r.is_decided for r in part.claim_results) or remarks[part.key]
+    ]
     if not parts:
         return []
     measured, total = view.coverage
     paper = view.paper
     head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} published results measured.\n"
-    return [head, *(text for part in parts for text in _artifact(part))]
+    return [head, *(text for part in parts for text in _artifact(part, remarks[part.key]))]
 
 
-def _artifact(part: ArtifactView) -> list[str]:
+def _artifact(part: ArtifactView, remarks: Sequence[Remark]) -> list[str]:
     artifact = part.artifact
     name = artifact.name[:1].upper() + artifact.name[1:]
     texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
@@ -151,10 +146,16 @@ def _artifact(part: ArtifactView) -> list[str]:
     measured = [entry for entry in cells if entry[2].measured is not None]
     if measured:
         texts.append(_markdown([_cells(measured)]))
-    texts += map(figure_curves, part.panels)
-    texts += [_markdown([_points_sheet(part, curve)]) for curve in _printed_curves(part)]
+    if artifact.shows == "orthogonality":
+        texts += [*map(_scores, part.panels), *(f"{note}\n" for note in artifact.notes)]
+    else:
+        texts += map(figure_curves, part.panels)
+    texts += [_markdown([_points_table(part, curve)]) for curve in _printed_curves(part)]
     if decided := [result for result in part.claim_results if result.is_decided]:
         texts.append(decided_claims(decided))
+    if remarks:
+        verdicts = verdicts_of(part)
+        texts.append("".join(f"* **{each.about}**: {each.shown(verdicts[each.about])}\n" for each in remarks))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
         texts.append(f"Not measured: {', '.join(labels)}.\n")
@@ -166,10 +167,23 @@ def figure_curves(panel: Condition) -> str:
     return _markdown([_curves(panel)])
 
 
+def _scores(panel: Condition) -> str:
+    """Return the distances from orthogonality in a figure's panel, before training and at the end: medians of seeds."""
+    rows = [
+        [f"{variant.label}, {matrix}", f"{curve.median[0]:.3g}", f"{curve.median[-1]:.3g}", str(curve.seeds), words]
+        for variant in panel.variants
+        for matrix, logged in scored(variant, STEP)
+        if len(curve := curve_over_seeds(logged, variant.runs))
+        for words in ["; ".join([switch.words for switch in curve.switches] or variant.backends)]
+    ]
+    header = ["model and matrix", "before training", "at the end", "seeds", "back ends"]
+    return _markdown([table_of(where(panel), header, rows)])
+
+
 def decided_claims(results: Sequence[ClaimResult]) -> str:
     """Return the claims with their verdicts as a Markdown table."""
     rows = [[result.claim.text, _verdict(result), result.reason] for result in results]
-    return _markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)])
+    return _markdown([table_of("Claims", ["the paper says", "here", "measured"], rows)])
 
 
 def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
@@ -178,7 +192,7 @@ def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
     return [curve for curve in printed_curves(part.artifact, part.printed, variants) if curve.variant]
 
 
-def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
+def _points_table(part: ArtifactView, curve: PrintedCurve) -> Table:
     """Return the points of a published curve next to the median over seeds at the same places."""
     unit = part.artifact.x
     rows = [
@@ -186,7 +200,7 @@ def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
         for (x, printed), measured in zip(curve.printed.curve, curve.measured(unit), strict=True)
     ]
     title = f"{curve.experiment.label}: {curve.printed.split} {curve.printed.metric}"
-    return Sheet(title, [], [unit, "published", "measured"], rows)
+    return table_of(title, [unit, "published", "measured"], rows)
 
 
 def _verdict(result: ClaimResult) -> str:
@@ -198,12 +212,12 @@ def _with_length(label: str, settings: dict[str, object]) -> str:
     return f"{label} (T = {length})" if length else label
 
 
-def _cells(cells: Sequence[tuple[TableRow, str, Cell]]) -> Sheet:
+def _cells(cells: Sequence[tuple[TableRow, str, TableCell]]) -> Table:
     rows = [
         [
             row.label,
             label,
-            _printed(cell),
+            cell.printed_text,
             measured_text(cell),
             str(cell.measured.n if cell.measured else 0),
             "" if cell.tolerances is None else f"{cell.tolerances:+.2g}",
@@ -220,30 +234,24 @@ def _cells(cells: Sequence[tuple[TableRow, str, Cell]]) -> Sheet:
         "difference, in tolerances",
         "reason",
     ]
-    return Sheet("", [], header, rows)
+    return table_of("", header, rows)
 
 
-def _printed(cell: Cell) -> str:
-    """Return the published result, with how it was computed if the paper states it."""
-    printed, words = cell.printed, cell.aggregation.words
-    return f"{printed.text} ({words})" if words and printed.value is not None else printed.text
-
-
-def _with_words(cell: Cell) -> str:
+def _with_words(cell: TableCell) -> str:
     """Return the measured number, with how it is computed if the paper states how it computed its number."""
     words = cell.measured.words if cell.measured else ""
     return f"{cell.measured} ({words})" if words else str(cell.measured)
 
 
-def _curves(condition: Condition) -> Sheet:
+def _curves(condition: Condition) -> Table:
     """Return the variants of a figure's panel as a table of numbers."""
+    chosen = chosen_tests(condition.variants)
     rows = [
         [
             variant.label,
             shown_median(variant.median),
-            interval_text(variant.end),
-            interval_text(variant.final),
-            interval_text(variant.best),
+            shown_median(variant.final),
+            *(shown_median(getattr(variant, name)) for name in chosen),
             seeds_of(variant),
             str(variant.against_baseline or ""),
             _hours(variant.runs),
@@ -252,14 +260,22 @@ def _curves(condition: Condition) -> Sheet:
     ]
     baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
     metric = f"{condition.metric.name}, end: median [95 %]"
-    means = ["mean [95 %]", "final [95 %]", "best [95 %]"]
-    header = ["model", metric, *means, "seeds finished", "better than baseline", "hours"]
-    return Sheet(f"{condition.title}{baseline}", [], header, rows)
+    hours = _hours_heading(_all_runs([condition]))
+    header = [
+        "model",
+        metric,
+        "final: median [95 %]",
+        *chosen.values(),
+        "seeds finished",
+        "better than baseline",
+        hours,
+    ]
+    return table_of(f"{condition.title}{baseline}", header, rows)
 
 
 def _study(result: StoredStudy) -> str:
     runs = result.runs
-    of = f", {counted(len(runs), 'run')}, {_hours(runs)} hours" if runs else ""
+    of = f", {counted(len(runs), 'run')}, {_hours(runs)} {_hours_heading(runs)}" if runs else ""
     small = " In the small version." if result.is_small else ""
     study = result.study
     place = f"own study after {study.source}" if study.is_own else study.figure
@@ -267,7 +283,7 @@ def _study(result: StoredStudy) -> str:
     return f"* {study.title} ({place}){of}.{small} {says}: {study.finding}\n"
 
 
-def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> Sheet:
+def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> Table:
     by_machine: dict[tuple[str, ...], list[Run]] = {}
     for run in _all_runs(conditions):
         facts = run.environment.facts
@@ -278,10 +294,12 @@ def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> She
         by_machine.setdefault((machine, torch, *commit), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
     commit_header = ["commit"] if with_commits else []
-    return Sheet("", [], ["machine at the end", "torch", *commit_header, "runs", "hours"], rows)
+    return table_of(
+        "", ["machine at the end", "torch", *commit_header, "runs", _hours_heading(_all_runs(conditions))], rows
+    )
 
 
-def _without_result(conditions: Sequence[Condition]) -> Sheet | None:
+def _without_result(conditions: Sequence[Condition]) -> Table | None:
     """Return the runs without a result, with their status and its cause, their progress and latest values.
 
     Trials of searches are left out, because a search stops them, and nobody continues them.
@@ -295,7 +313,7 @@ def _without_result(conditions: Sequence[Condition]) -> Sheet | None:
             " ".join((run.message or "").split()),
             f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
             condition.metric.name,
-            *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
+            *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_test)),
             _hours([run]),
         ]
         for condition in conditions
@@ -303,8 +321,9 @@ def _without_result(conditions: Sequence[Condition]) -> Sheet | None:
         for run in variant.runs
         if not Status(run.status).is_final and not run.is_trial
     ]
-    header = ["task", "model", "seed", "status", "cause", "epochs", "metric", "at last", "best", "hours"]
-    return Sheet("", [], header, rows) if rows else None
+    hours = _hours_heading(_all_runs(conditions))
+    header = ["task", "model", "seed", "status", "cause", "epochs", "metric", "at last", "best", hours]
+    return table_of("", header, rows) if rows else None
 
 
 def _of_runs(condition: Condition, keys: Container[str]) -> Condition | None:
@@ -330,8 +349,17 @@ def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
 
 
 def _hours(runs: Iterable[Run]) -> str:
-    return f"{sum(run.wall_seconds for run in runs) / 3600:.2g}"
+    """Return the hours of these runs, CPU time where it counts (`Run.own_seconds`)."""
+    return f"{sum(run.own_seconds for run in runs) / 3600:.2g}"
 
 
-def _markdown(tables: Sequence[Sheet]) -> str:
+def _hours_heading(runs: Iterable[Run]) -> str:
+    """Name the hours of these runs by their clocks."""
+    clocks = {run.has_cpu_time for run in runs}
+    return {frozenset([True]): "CPU hours", frozenset([False]): "hours"}.get(
+        frozenset(clocks), "hours, CPU time if known"
+    )
+
+
+def _markdown(tables: Sequence[Table]) -> str:
     return write("markdown", tables)

@@ -14,8 +14,8 @@ import jinja2
 
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
-from orthobench.reporting.page.contents import Contents
-from orthobench.reporting.page.pages import APART
+from orthobench.reporting.account.contents import Contents
+from orthobench.reporting.account.paper_views import APART
 from orthobench.system.files import storage_error, write_bytes
 from orthobench.system.kinds import START, refuse_file
 from orthobench.system.location import Location

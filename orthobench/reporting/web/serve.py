@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +21,6 @@ RENDER_SHARE = 0.2
 """The largest share of time to spend on building the page while runs train."""
 CHECK_SECONDS = 1.0
 """Time between two looks at the database."""
-_PLOTLY = re.compile(r'<script type="text/plain" id="data-plotly">.*?</script>', re.S)
 
 
 class Page:
@@ -36,14 +34,13 @@ class Page:
     def __init__(self, make: Callable[[], str], newest: Callable[[], Any]) -> None:
         self._make, self._newest = make, newest
         self._lock = threading.Lock()
-        self._whole, self._news = b"", b""
+        self._page, self._tag = b"", ""
         self._state: Any = None
         self._next_look = 0.0
         self._has_ended = False
-        self.tag = ""
 
-    def current(self) -> tuple[bytes, bytes, str]:
-        """Return the whole page, the page without the plotting library, and the tag of this state.
+    def current(self) -> tuple[bytes, str]:
+        """Return the page and the tag of its state, which the page contains for its script.
 
         Raises:
             OrthobenchError: the database cannot be read.
@@ -52,7 +49,7 @@ class Page:
         with self._lock:
             if not self._has_ended and time.monotonic() >= self._next_look:
                 self._look()
-            return self._whole, self._news, self.tag
+            return self._page, self._tag
 
     def end(self) -> None:
         """Wait for a running look, whose connection would keep the database's log open, and allow no further one."""
@@ -62,10 +59,11 @@ class Page:
 
     def _look(self) -> None:
         state, begin = self._newest(), time.monotonic()
-        if state != self._state or not self._whole:
+        if state != self._state or not self._page:
             page = self._make()
-            self._whole, self._news = page.encode(), _PLOTLY.sub("", page).encode()
-            self._state, self.tag = state, f'"{hashlib.sha256(self._whole).hexdigest()[:32]}"'
+            self._tag = hashlib.sha256(page.encode()).hexdigest()[:32]
+            self._page = page.replace("<html ", f'<html data-tag="{self._tag}" ', 1).encode()
+            self._state = state
         took = time.monotonic() - begin
         self._next_look = time.monotonic() + max(CHECK_SECONDS, took / RENDER_SHARE)
 
@@ -105,7 +103,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD for the page and its updates, if the browser addresses this machine by a local name."""
+    """Answers GET and HEAD for the page, if the browser addresses this machine by a local name."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -132,20 +130,20 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get_all("Host") not in [[name] for name in names]:  # DNS rebinding: a foreign name for here
             self._send(HTTPStatus.FORBIDDEN, b"ask for this server by its own name\n", with_body=with_body)
             return
-        if self.path not in ("/", "/news"):
+        if self.path != "/":
             self._send(HTTPStatus.NOT_FOUND, b"there is only the page /\n", with_body=with_body)
             return
         try:
-            whole, news, tag = self.server.page.current()
+            page, tag = self.server.page.current()
         except Exception as error:  # the database may be moved or locked while it is read
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, f"{one_line(error)}\n".encode(), with_body=with_body)
             return
-        if self.headers.get("If-None-Match") == tag:
-            self._send(HTTPStatus.NOT_MODIFIED, None, {"ETag": tag}, with_body=False)
+        name = f'"{tag}"'
+        if self.headers.get("If-None-Match") == name:
+            self._send(HTTPStatus.NOT_MODIFIED, None, {"ETag": name}, with_body=False)
             return
-        body = whole if self.path == "/" else news
-        headers = {"Content-Type": "text/html; charset=utf-8", "ETag": tag}
-        self._send(HTTPStatus.OK, body, headers, with_body=with_body)
+        headers = {"Content-Type": "text/html; charset=utf-8", "ETag": name}
+        self._send(HTTPStatus.OK, page, headers, with_body=with_body)
 
     def _send(
         self, status: HTTPStatus, body: bytes | None, headers: dict[str, str] | None = None, with_body: bool = True

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from support.pages import add_run, block
 
-from orthobench.reporting.page import views
+from orthobench.reporting.account import load
+from orthobench.reporting.account.part_cache import PartCache
+from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import build_page
-from orthobench.reporting.page.kept import Kept
 from orthobench.reporting.page.run_records import points_for
-from orthobench.reporting.page.scope import Scope
 from orthobench.spec.index import index
 from orthobench.store import Store, open_store
 
 SHORT, LONG = {"sequence_length": "10"}, {"sequence_length": "20"}
 
 
-def page(store: Store, kept: Kept | None = None) -> str:
+def page(store: Store, cache: PartCache | None = None) -> str:
     """A page without the time at which it was created."""
-    text, _ = build_page(store, Scope(), index()["variants"], sweeps=[], kept=kept)
+    text, _ = build_page(store, Scope(), index()["variants"], sweeps=[], cache=cache)
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", text)
 
 
@@ -42,28 +42,28 @@ def condition(store: Store, key: str) -> str:
 
 
 def test_unchanged_database_rebuilds_nothing(store):
-    kept = Kept()
-    first = page(store, kept)
-    assert len(kept.built) == len(set(kept.built)) > 9
-    kept.built.clear()
-    assert (page(store, kept), kept.built) == (first, [])
+    cache = PartCache()
+    first = page(store, cache)
+    assert len(cache.built) == len(set(cache.built)) > 9
+    cache.built.clear()
+    assert (page(store, cache), cache.built) == (first, [])
 
 
 def test_new_run_rebuilds_the_parts_of_its_condition(store, monkeypatch):
-    kept, read = Kept(), []
-    page(store, kept)
-    kept.built.clear()
+    cache, read = PartCache(), []
+    page(store, cache)
+    cache.built.clear()
 
     def collect(store, runs):
         read.append(sorted(run.seed for run in runs))
         return original(store, runs)
 
-    original = views.collect
-    monkeypatch.setattr(views, "collect", collect)
+    original = load.collect
+    monkeypatch.setattr(load, "collect", collect)
     key = condition(store, add_run(store, seed=7, settings=LONG, final=0.05))
-    renewed = page(store, kept)
-    built = sorted(name for name in kept.built if not name.startswith("paper "))  # claims may name all runs of a task
-    assert built == [f"condition {key}", f"figures-{key}", f"leaderboard {key}", f"runs-{key}"]
+    renewed = page(store, cache)
+    built = sorted(name for name in cache.built if not name.startswith("paper "))  # claims may name all runs of a task
+    assert built == [f"condition {key}", f"figures-{key}", f"leaderboard {key}", f"runs-{key}", "styles"]
     assert read == [[0, 1, 7]]
     assert renewed == page(store)
 
@@ -85,10 +85,10 @@ def change(store: Store, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["tag", "status", "deleted", "new condition", "new model"])
 def test_renewed_page_equals_a_page_from_nothing(store, what):
-    kept = Kept()
-    before = page(store, kept)
+    cache = PartCache()
+    before = page(store, cache)
     change(store, what)
-    renewed = page(store, kept)
+    renewed = page(store, cache)
     assert renewed != before
     assert renewed == page(store)
 
@@ -96,11 +96,11 @@ def test_renewed_page_equals_a_page_from_nothing(store, what):
 def test_run_that_a_process_has_left_gets_its_current_status(store):
     run = store.runs(task="copying")[0]
     store.update(run.id, {"status": "running"})
-    kept = Kept()
+    cache = PartCache()
     statuses = []
     for current in ("running", "interrupted"):
         scope = Scope(status_of=lambda run, current=current: current if run.status == "running" else run.status)
-        text, _ = build_page(store, scope, index()["variants"], sweeps=[], kept=kept)
+        text, _ = build_page(store, scope, index()["variants"], sweeps=[], cache=cache)
         rows = block(text, "index")["rows"]
         statuses.append(next(row[3] for row in rows if row[0] == run.key))
     assert statuses == ["running", "interrupted"]
@@ -120,15 +120,15 @@ def test_shipped_page_is_renewed_in_few_parts(tmp_path):
     shipped = Path(__file__).parents[3] / "results.db"
     (tmp_path / "results.db").write_bytes(shipped.read_bytes())
     with open_store(str(tmp_path / "results.db")) as store:
-        kept = Kept()
-        page(store, kept)
-        parts = len(kept.built)
-        kept.built.clear()
+        cache = PartCache()
+        page(store, cache)
+        parts = len(cache.built)
+        cache.built.clear()
         model = store.runs(task="adding", model="scornn", status="finished")[0]
         settings = {name: str(value) for name, value in model.spec["model_settings"].items() if name == "hidden_size"}
         key = condition(store, add_run(store, "scornn", seed=99, settings=settings))
-        renewed = page(store, kept)
-        assert f"runs-{key}" in kept.built
-        assert [name for name in kept.built if name.startswith("runs-")] == [f"runs-{key}"]
-        assert len(kept.built) < parts / 4
+        renewed = page(store, cache)
+        assert f"runs-{key}" in cache.built
+        assert [name for name in cache.built if name.startswith("runs-")] == [f"runs-{key}"]
+        assert len(cache.built) < parts / 4
         assert renewed == page(store)

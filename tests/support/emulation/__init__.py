@@ -26,7 +26,7 @@ def build(program: str, *flags: str) -> Path:
     """Compile a program to a shared object, once for each text."""
     compiler = shutil.which("g++")
     if compiler is None:
-        pytest.skip("no C++ compiler")
+        pytest.skip("no C++ compiler (Debian: g++)")
     texts = [program, *flags, *(path.read_text() for path in (HERE / "emulator.h", *plans.headers()))]
     target = FOLDER / f"{hashlib.sha256(chr(0).join(texts).encode()).hexdigest()[:24]}.so"
     if target.exists():
@@ -109,7 +109,7 @@ int main() {{
 """
     compiler = shutil.which("g++")
     if compiler is None:
-        pytest.skip("no C++ compiler")
+        pytest.skip("no C++ compiler (Debian: g++)")
     with tempfile.TemporaryDirectory() as folder:
         source, built = Path(folder, "kernel.cpp"), Path(folder, "kernel")
         source.write_text(program)

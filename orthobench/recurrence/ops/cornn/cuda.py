@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
@@ -24,10 +23,6 @@ def _cells(*constants: float) -> Cells:
 @kernel(cornn, "cuda")
 class CoRNN(PersistentKernel):
     states = 2
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n, 0.1, 2.7, 1.3) for n in (128, 256)]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:

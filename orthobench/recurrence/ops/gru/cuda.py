@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import MODRELU, Activation, Call, Declaration
+from orthobench.recurrence.call import Activation
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
@@ -30,11 +30,6 @@ class GRU(PersistentKernel):
 
     other = triton.GRU
     vectors = ("activation_bias", "candidate_bias")
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        plain = [call(n, None, after) for n in (60, 128, 256) for after in (False, True)]
-        return [*plain, call(128, None, True, MODRELU, torch.empty(128))]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:

@@ -14,18 +14,19 @@ enum { H = 1 };
 static const struct cell gru_before = {
     .phases = 2,
     .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 1, .outputs = 1, .values = 1,
+    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 1, .outputs = 1, .adds = H,
                  .before = H},
-    .phase[1] = {.reads = VALUE, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = H, .before = H},
+    .phase[1] = {.reads = VALUE, .products = 1, .inputs = 1, .saved = 1, .outputs = 6, .states = H, .sums = 1,
+                 .before = H},
 };
 
-/* `value` is dL/d(W_g h_{t-1} + b), which differs from dL/dx_t. */
+/* The gradient of its own product, dL/d(W_g h_{t-1} + b), differs from dL/dx_t. */
 static const struct cell gru_after = {
     .phases = 2,
     .carried = H,
     .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 2},
-    .phase[1] = {.reads = BEFORE, .products = 1, .inputs = 1, .own = 1, .saved = 2, .outputs = 3, .states = H,
-                 .values = 1, .before = H},
+    .phase[1] = {.reads = BEFORE, .products = 1, .inputs = 1, .own = 1, .saved = 2, .states = H, .outputs = 7,
+                 .sums = 3, .before = H},
 };
 
 INLINE void gates(struct unit *u) {
@@ -75,8 +76,8 @@ INLINE void differentiate_reset(struct unit *u) {
 INLINE void differentiate_after(const int kind, struct unit *u) {
     const vf r = u->saved[0];
     differentiate_step(kind, u);
-    u->value = u->sum[1] = u->output[2] * r;
-    u->output[0] = u->value * u->saved[3] * (1.0f - r);
+    u->own[0] = u->sum[1] = u->output[2] * r;
+    u->output[0] = u->own[0] * u->saved[3] * (1.0f - r);
 }
 
 INLINE void differentiate_after_tangent(struct unit *u) { differentiate_after(TANH, u); }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import TANH, Call, Declaration, Kind
+from orthobench.recurrence.call import Kind
 from orthobench.recurrence.cuda import launch, nvrtc
 from orthobench.recurrence.cuda.persistent import CompiledKernel
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
@@ -42,10 +42,6 @@ def _run(direction: str, parameters: Mapping[str, Any], h: Tensor, weight: Tenso
 
 @kernel(independent_recurrence, "cuda")
 class Independent(CompiledKernel):
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(128), call(128, TANH)]
-
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = torch.empty_like(x)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
@@ -28,10 +27,6 @@ class LEM(PersistentKernel):
     @staticmethod
     def unsupported(parameters: Mapping[str, Any]) -> str | None:
         return None if parameters["step_size"] else "LEM's kernel divides by the step size, which is 0"
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n, 1.0) for n in (128, 256)]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:

@@ -11,9 +11,9 @@ enum { Y, Z };
 static const struct cell lem = {
     .phases = 2,
     .carried = 1 << Y | 1 << Z,
-    .phase[0] = {.reads = BEFORE, .products = 3, .inputs = 3, .saved = 3, .kept = 1, .outputs = 2, .states = 1 << Z,
+    .phase[0] = {.reads = BEFORE, .products = 3, .inputs = 3, .saved = 3, .kept = 1, .outputs = 3, .states = 1 << Z,
                  .before = 1 << Z},
-    .phase[1] = {.reads = SECOND_NOW, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = 1 << Y,
+    .phase[1] = {.reads = SECOND_NOW, .products = 1, .inputs = 1, .saved = 1, .outputs = 12, .states = 1 << Y,
                  .before = 1 << Y},
 };
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import kernel
 from orthobench.recurrence.ops.lstm import lstm, triton
@@ -18,10 +17,6 @@ class LSTM(PersistentKernel):
     other = triton.LSTM
     states = 2
     unsupported = staticmethod(triton.LSTM.unsupported)
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n) for n in (60, 128, 256, 512)]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:

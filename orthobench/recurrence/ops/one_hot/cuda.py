@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda import launch
 from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
@@ -23,10 +22,6 @@ _LEAST = 16  # units, as the kernels' tiles have them
 @kernel(one_hot_recurrence, "cuda")
 class OneHot(launch.TritonKernel):
     """The kernel of `one_hot_recurrence`."""
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(2 * n, torch.empty(8, n, n), torch.empty(4, 8 + 2 * n)) for n in (32, 64, 128)]
 
     @staticmethod
     def unsupported(parameters: Mapping[str, Any]) -> str | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import MODRELU, TANH, Activation, Call, Declaration, Kind
+from orthobench.recurrence import kernel_case
+from orthobench.recurrence.call import Activation, Kind
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, OptionalTensors, PersistentKernel
+from orthobench.recurrence.kernel_case import single
 from orthobench.recurrence.kernels import Arguments, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence, triton
 
-_SIZES = (60, 116, 170, 232, 360)
 _HEADER = "ops/plain/plain.cuh"
 
 
@@ -33,9 +35,21 @@ class Recurrence(PersistentKernel):
     unsupported = staticmethod(triton.Recurrence.unsupported)
 
     @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        sizes = (*_SIZES, 1030)
-        return [*(call(n, MODRELU, torch.empty(n)) for n in sizes), *(call(n, TANH) for n in sizes)]
+    def problem(parameters: Mapping[str, Any], n: int, batch: int, steps: int) -> list[Tensor]:
+        """Return tensors whose x gives pre-activations that stay away from the activation's kinks.
+
+        A unit that crosses a kink would have a different gradient, however small the kernel's error is.
+        """
+        _, weight, start, *_ = kernel_case.problem(recurrence, parameters, n, batch, steps)
+        generator = np.random.RandomState(10)
+        vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
+        drawn = [single(torch.from_numpy(-0.5 + 0.04 * generator.rand(len(vector)))) for vector in vectors]
+        step = recurrence.step(weight, **{**parameters, **({"bias": drawn[0]} if drawn else {})})
+        h, x = start, []
+        for _ in range(steps):
+            x.append(single(_pre_activations(batch, n, parameters["activation"], generator) - h @ weight.T))
+            (h,) = step(x[-1], h)
+        return [torch.stack(x), weight, start, *drawn]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:
@@ -57,13 +71,21 @@ class Recurrence(PersistentKernel):
         return (sums[:, ::2] if arguments.parameters["activation"].is_complex else sums).sum(0)
 
 
+def _pre_activations(batch: int, n: int, activation: Activation, generator: np.random.RandomState) -> Tensor:
+    """Return z `[B, n]` with magnitudes of 0.1 to 0.4 or 0.6 to 1.2, because the kinks are at 0 and near 0.5."""
+    pairs = n // 2 if activation.is_complex else n
+    size = torch.from_numpy(generator.uniform(0.1, 0.4, (batch, pairs)))
+    large = torch.from_numpy(generator.uniform(0.6, 1.2, (batch, pairs)))
+    size = torch.where(torch.from_numpy(generator.rand(batch, pairs) < 0.6), large, size)
+    if not activation.is_complex:
+        return size * torch.from_numpy(generator.choice([-1.0, 1.0], (batch, n)))
+    phase = torch.from_numpy(generator.uniform(0, 2 * np.pi, (batch, pairs)))
+    return torch.stack((size * phase.cos(), size * phase.sin()), dim=-1).flatten(1)
+
+
 @kernel(gated_recurrence, "cuda")
 class Gated(PersistentKernel):
     other = triton.Recurrence
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n, 0.1) for n in _SIZES]
 
     @staticmethod
     @functools.cache
@@ -82,10 +104,6 @@ class Gated(PersistentKernel):
 
 @kernel(lipschitz, "cuda")
 class Lipschitz(PersistentKernel):
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n, 0.1) for n in (128, 256)]
-
     @staticmethod
     @functools.cache
     def _cells(step_size: float) -> Cells:

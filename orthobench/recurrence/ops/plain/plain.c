@@ -12,18 +12,18 @@ enum { H = 1 };
 static const struct cell from_output = {
     .phases = 1,
     .apart = 1,
-    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .states = H, .after = H},
+    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .states = H, .sums = 1, .after = H},
 };
 static const struct cell from_saved = {
     .phases = 1,
     .apart = 1,
-    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .saved = 1, .states = H},
+    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .saved = 1, .states = H, .sums = 1},
 };
 static const struct cell euler = {
     .phases = 1,
     .apart = 1,
     .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .saved = 1, .states = H},
+    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 1, .saved = 1, .states = H, .sums = 1},
 };
 
 INLINE void step(const int kind, const int is_euler, struct unit *u) {
@@ -77,12 +77,12 @@ int recurrence_backward(const struct dense *p, int64_t first, int64_t last) {
 
 /* ------------------------------------------------------------------ gated
  * h_t = h_{t-1} + eps sigmoid(W h_{t-1} + g_t) o tanh(W h_{t-1} + x_t), with the inputs x_t, g_t
- * saved: tanh's output, then the sigmoid's. The constant a is eps, and the value dL/d(W h_{t-1}). */
+ * saved: tanh's output, then the sigmoid's. The constant a is eps. */
 
 static const struct cell gated = {
     .phases = 1,
     .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 2, .own = 1, .saved = 2, .states = H, .values = 1},
+    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 2, .own = 1, .saved = 2, .states = H},
 };
 
 INLINE void gated_step(struct unit *u) {
@@ -95,7 +95,7 @@ INLINE void gated_gradient(struct unit *u) {
     const vf a = u->saved[0], gate = u->saved[1], g = u->state[0] * u->constants.a;
     u->output[0] = g * gate * tangent_slope(a);
     u->output[1] = g * a * gate * (1.0f - gate);
-    u->value = u->output[0] + u->output[1];
+    u->own[0] = u->output[0] + u->output[1];
 }
 
 EPILOGUE(finish_gated_step, forward, gated, 0, gated_step)
@@ -111,12 +111,12 @@ int gated_backward(const struct dense *p, int64_t first, int64_t last) {
 
 /* ------------------------------------------------------------------ Lipschitz
  * h_t = h_{t-1} + eps (A h_{t-1} + tanh(W h_{t-1} + x_t))
- * saved: tanh's output. The constant a is eps, and the value dL/d(A h_{t-1}). */
+ * saved: tanh's output. The constant a is eps. */
 
 static const struct cell lipschitz = {
     .phases = 1,
     .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 1, .own = 1, .saved = 1, .states = H, .values = 1},
+    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 1, .own = 1, .saved = 1, .states = H},
 };
 
 INLINE void lipschitz_step(struct unit *u) {
@@ -125,8 +125,8 @@ INLINE void lipschitz_step(struct unit *u) {
 }
 
 INLINE void lipschitz_gradient(struct unit *u) {
-    u->value = u->state[0] * u->constants.a;
-    u->output[0] = u->value * tangent_slope(u->saved[0]);
+    u->own[0] = u->state[0] * u->constants.a;
+    u->output[0] = u->own[0] * tangent_slope(u->saved[0]);
 }
 
 EPILOGUE(finish_lipschitz_step, forward, lipschitz, 0, lipschitz_step)

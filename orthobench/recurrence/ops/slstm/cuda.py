@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
@@ -22,10 +21,6 @@ _CELLS = {
 @kernel(slstm, "cuda")
 class SLSTM(PersistentKernel):
     states = 4
-
-    @staticmethod
-    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        return [call(n, is_exponential, 4) for n in (128, 256) for is_exponential in (False, True)]
 
     @staticmethod
     def cells(parameters: Mapping[str, Any]) -> Cells:

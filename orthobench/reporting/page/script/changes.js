@@ -1,6 +1,5 @@
 // What the tools of a figure change: the unit of x, a logarithmic y axis and smoothing.
 
-import { numbers } from "./data.js";
 import { smoothed } from "./smoothing.js";
 import { plain } from "./traces.js";
 
@@ -59,7 +58,7 @@ export function tooled(container, figure) {
   const isLog = tools.log ?? figure.layout.yaxis?.type === "log";
   let data = tools.smooth ? figure.data.flatMap((trace) => smoothed(trace, tools.smooth, isLog)) : figure.data;
   if (tools.unit && tools.unit !== unitOf(container.base.layout)) {
-    data = data.map((trace) => ({ ...trace, x: Array.from(numbers(trace.x), (x) => x * factor(container, trace, tools.unit)) }));
+    data = data.map((trace) => ({ ...trace, x: trace.x.map((x) => x * factor(container, trace, tools.unit)) }));
     layout.xaxis.title = { text: tools.unit === "seconds" ? "seconds of training" : tools.unit };
     delete layout.xaxis.range;
   }

@@ -34,7 +34,7 @@ export async function fillCompare(state) {
   const differing = settings.filter((setting) => new Set(records.map((run) => JSON.stringify(run.settings[setting]))).size > 1);
   /** @type {[string, (run: RunRecord) => unknown][]} */
   const facts = [["task", (run) => run.title], ["seed", (run) => run.seed], ["status", (run) => run.status], ["metric", (run) => run.metric],
-    ["end", (run) => shownNumber(run.end)], ["best", (run) => shownNumber(run.best)], ["baseline", (run) => shownNumber(run.baseline)], ["parameters", (run) => run.parameters], ["seconds", (run) => shownNumber(run.seconds)]];
+    ["end", (run) => shownNumber(run.end)], ["best", (run) => shownNumber(run.best)], ["at best validation", (run) => shownNumber(run.validated)], ["baseline", (run) => shownNumber(run.baseline)], ["parameters", (run) => run.parameters], ["seconds", (run) => shownNumber(run.seconds)]];
   const rows = [...facts.map(([fact, value]) => [fact, ...records.map(value)]), ...differing.map((setting) => [setting, ...records.map((run) => run.settings[setting])])];
   const links = records.map((run) => element("li", null, withAttributes(element("a", null, element("bdi", name(run))), { href: `#run-${run.key}` })));
   const curves = [...new Set(records.flatMap((run) => run.curves.map((curve) => curve.name)))];

@@ -2,8 +2,9 @@
 
 import { tooled } from "./changes.js";
 import { inPageColours, themed } from "./colours.js";
-import { numbers, unpackFigures, unpackFiguresNow } from "./data.js";
+import { unpack } from "./data.js";
 import { emphasized, passes } from "./filters.js";
+import { restoreFigure } from "./kept.js";
 import { workByKeys } from "./keys.js";
 import { placeEnds, roomForEnds, showLegend } from "./legend.js";
 import { plotly } from "./plotly.js";
@@ -11,7 +12,6 @@ import { addTools } from "./tools.js";
 import { entryOf, hasNamedRows, plotsIn, withFewBands, withGaps } from "./traces.js";
 
 const options = { responsive: true, displaylogo: false, displayModeBar: false };
-const IDLE = 50; // milliseconds between two figures that are loaded ahead
 const NAMED_ROW = 36; // pixels of a row with its name above its symbols
 
 /**
@@ -25,52 +25,29 @@ export async function draw(container) {
 }
 
 /**
- * Load a figure's data; who asks meanwhile waits for the same data.
+ * Load a figure's data, unless it has them.
  * @param {Plot} container
  */
 async function load(container) {
   if (container.base) return;
   if (container.figure) return prepare(container, container.figure);
-  container.loading ??= unpackFigures("figures-" + container.dataset.condition).then((block) => take(container, block)).finally(() => { container.loading = null; });
-  await container.loading;
-}
-
-/**
- * Give a figure its data from the block that holds it, unless it has them.
- * @param {Plot} container
- * @param {FigureBlock} block
- */
-function take(container, { figures, rates, whole }) {
-  if (container.base) return;
-  const own = figures[container.dataset.figure];
+  const { figures, rates } = await unpack("figures-" + container.dataset.condition);
+  if (container.base) return; // loaded meanwhile
   container.rates = rates;
-  prepare(container, { ...own, data: own.data.map(whole) });
+  prepare(container, figures[container.dataset.figure]);
 }
 
 /**
- * Load the data of figures that are not loaded yet before this function returns, because printing waits for nothing.
- * @param {Plot[]} containers
- */
-export function loadNow(containers) {
-  const waiting = containers.filter(({ base }) => !base);
-  for (const container of waiting) if (container.figure) prepare(container, container.figure);
-  for (const condition of new Set(waiting.filter(({ base }) => !base).map(({ dataset }) => dataset.condition))) {
-    const block = unpackFiguresNow("figures-" + condition);
-    for (const container of waiting) if (container.dataset.condition === condition) take(container, block);
-  }
-}
-
-/**
- * Load the figures of the shown view one by one, so that printing, which draws them all, takes no longer than it must.
+ * Load the figures that a view shows, because printing draws them all and waits for nothing.
  * @param {HTMLElement} view
  */
 export async function loadAhead(view) {
-  for (const container of plotsIn(view)) {
-    await new Promise((resume) => setTimeout(resume, IDLE));
-    if (view.hidden) return;
-    if (container.isConnected) await load(container).catch(console.error);
+  const containers = plotsIn(view).filter(({ offsetParent }) => offsetParent);
+  if (containers.length) await plotly();
+  for (const container of containers) {
+    if (container.offsetParent) await load(container).catch(console.error);
+    await new Promise((resume) => setTimeout(resume)); // what the reader does comes first
   }
-  if (view.querySelector(".plot")) await plotly();
 }
 
 /**
@@ -78,9 +55,10 @@ export async function loadAhead(view) {
  * @param {Plot} container
  * @param {Figure} figure
  */
-export function prepare(container, figure) {
+function prepare(container, figure) {
   container.base = figure;
   container.rates ??= {};
+  restoreFigure(container);
   workByKeys(container, drawNow);
   addTools(container, draw);
 }
@@ -91,7 +69,6 @@ export function prepare(container, figure) {
  */
 export function drawNow(container) {
   const figure = tooled(container, withoutEmptyRows({ ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }));
-  container.off ??= new Set();
   const data = withFewBands(container, emphasized(container, figure.data)).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
   const rows = hasNamedRows(figure.layout, container.clientWidth) ? figure.layout.yaxis.ticktext.length : 0;
@@ -106,6 +83,8 @@ export function drawNow(container) {
   Plotly.react(container, data, layout, options);
   if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container, drawNow); });
   container.drawn = true;
+  if (container.ranges) Plotly.relayout(container, container.ranges);
+  container.ranges = null;
   placeEnds(container, drawNow);
 }
 
@@ -116,11 +95,11 @@ export function drawNow(container) {
  */
 function withoutEmptyRows(figure) {
   const { tickvals, ticktext } = figure.layout.yaxis ?? {};
-  const used = new Set(figure.data.filter(({ meta }) => meta?.model).flatMap(({ y }) => Array.from(numbers(y))));
+  const used = new Set(figure.data.filter(({ meta }) => meta?.model).flatMap(({ y }) => y));
   const kept = (tickvals ?? []).filter((row) => used.has(row));
   if (!kept.length || kept.length === tickvals.length) return figure;
   const moved = new Map(kept.map((row, number) => [row, -number]));
-  const data = figure.data.map((trace) => ({ ...trace, y: trace.meta?.model ? Array.from(numbers(trace.y), (row) => moved.get(row)) : [0.5, 0.5 - kept.length] }));
+  const data = figure.data.map((trace) => ({ ...trace, y: trace.meta?.model ? trace.y.map((row) => moved.get(row)) : [0.5, 0.5 - kept.length] }));
   const yaxis = { ...figure.layout.yaxis, tickvals: kept.map((row) => moved.get(row)), ticktext: ticktext.filter((_, at) => used.has(tickvals[at])), range: [0.5 - kept.length, 0.5] };
   return { ...figure, data, layout: { ...figure.layout, yaxis } };
 }

@@ -1,7 +1,6 @@
 // Legends: a button for every model or line, for keys and thumbs, at the ends of the lines if they fit there.
 
 import { colour, theme } from "./colours.js";
-import { numbers } from "./data.js";
 import { button, element, withAttributes } from "./elements.js";
 import { entryOf, LEAST_WIDTH } from "./traces.js";
 
@@ -53,7 +52,7 @@ export function placeEnds(container, redraw) {
   /** @param {string} entry */
   const end = (entry) => {
     const line = container.data.find((trace) => trace.showlegend !== false && entryOf(trace) === entry);
-    const [x, y] = [numbers(line?.x), numbers(line?.y)];
+    const { x, y } = line ?? { x: [], y: [] };
     for (let at = y.length - 1; at >= 0; at -= 1) {
       const [across, up] = [xaxis.d2p(x[at]), yaxis.d2p(y[at])];
       if (Number.isFinite(y[at]) && Number.isFinite(up) && across <= xaxis._length + 1) return Math.min(Math.max(up, 0), yaxis._length);

@@ -24,7 +24,7 @@ export function filterMatrix() {
 function sortMatrix(heading) {
   const { tBodies, tHead } = matrix(), column = Number(heading.dataset.column);
   /** @param {HTMLTableRowElement} row */
-  const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.score ?? -1));
+  const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.score ?? -2));
   tBodies[0].append(...[...tBodies[0].rows].sort((first, second) => value(second) - value(first)));
   for (const other of tHead.rows[0].cells) other.removeAttribute("aria-sort");
   if (column >= 0) heading.setAttribute("aria-sort", "descending");

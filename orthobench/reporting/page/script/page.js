@@ -4,6 +4,8 @@ import { dark, theme } from "./colours.js";
 import { unpackIndex } from "./data.js";
 import { element, withAttributes } from "./elements.js";
 import { redraw } from "./figures.js";
+import { isLive } from "./kept.js";
+import { showHead, startAsking } from "./live.js";
 import { startMatrix } from "./matrix.js";
 import { startMeasured } from "./measured.js";
 import { startMenus } from "./menus.js";
@@ -31,7 +33,9 @@ async function start() {
   if (typeof DecompressionStream === "undefined") return tooOld();
   showAtOnce();
   theme.palette = (await unpackIndex()).palette;
+  if (isLive) await showHead();
   await show(true);
+  if (isLive) startAsking();
   document.documentElement.dataset.ready = "";
 }
 

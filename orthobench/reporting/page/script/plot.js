@@ -1,6 +1,5 @@
 // Figures for the pages that the script builds.
 
-import { numbers } from "./data.js";
 import { element, withAttributes } from "./elements.js";
 import { escaped, extent } from "./traces.js";
 import { shownNumber } from "./words.js";
@@ -18,7 +17,7 @@ export function plot(title, lines, { x, y, logarithmic = false, baseline = null,
   container.longest = Math.max(0, ...lines.map(({ of }) => of ?? 0));
   const data = lines.map(({ name, color, dash = "solid", width = 2, of, ...others }) => ({ mode: "lines", name: escaped(name), line: { color, width, dash }, ...others }));
   if (baseline !== null && data.length) {
-    const ends = data.map(({ x: along }) => numbers(along)).filter((along) => along.length);
+    const ends = data.map(({ x: along }) => along).filter((along) => along.length);
     const last = Math.max(...ends.map((along) => along[along.length - 1]));
     data.push({ x: [0, last], y: [baseline, baseline], name: `baseline ${shownNumber(baseline)}`, mode: "lines", line: { color: "#888888", width: 1.5, dash: "dash" } });
   }

@@ -1,6 +1,6 @@
 // Loads the library that draws figures, which the page holds in a block.
 
-import { unpack, unpackNow } from "./data.js";
+import { unpack } from "./data.js";
 import { element } from "./elements.js";
 
 /**
@@ -10,17 +10,9 @@ import { element } from "./elements.js";
 let library;
 
 export function plotly() {
-  library ??= unpack("plotly", "text").then(insert);
+  library ??= unpack("plotly", "text").then((source) => {
+    document.head.append(element("script", source));
+    return window.Plotly;
+  });
   return library;
-}
-
-// Load the library before this function returns, for print.
-export function plotlyNow() {
-  library = Promise.resolve(window.Plotly ?? insert(unpackNow("plotly")));
-}
-
-/** @param {string} source */
-function insert(source) {
-  if (!window.Plotly) document.head.append(element("script", source));
-  return window.Plotly;
 }

@@ -1,7 +1,6 @@
 // The points of a figure as rows: for its table and for its CSV file.
 
 import { axisTitle, tooled } from "./changes.js";
-import { numbers } from "./data.js";
 import { element, tableOf } from "./elements.js";
 import { entryOf, isFloor, isMark, notesOf, plain } from "./traces.js";
 import { shownNumber } from "./words.js";
@@ -16,16 +15,15 @@ const ROWS = 500; // the most rows in the data table; the CSV file has all
 function* points(container) {
   const { data } = tooled(container, container.base);
   const columns = headings(container).length;
-  const floor = data.filter(isFloor).map(({ y }) => numbers(y)[0] * 1.001).at(0) ?? 0; // curves have five digits
+  const floor = data.filter(isFloor).map(({ y }) => y[0] * 1.001).at(0) ?? 0; // curves have five digits
   for (const trace of data.filter((other) => !isMark(other) && !isFloor(other))) {
     const edge = trace.meta && trace.showlegend === false && trace.line?.width === 0 && (trace.fill ? "lowest seed" : "highest seed");
     const published = trace.meta?.published && trace.showlegend === false && "published"; // else its own entry says so
     const label = [entryOf(trace), edge, published, trace.isMean && "moving mean"].filter(Boolean).join(", ");
     if (trace.type === "heatmap") {
-      const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];
-      for (const [row, values] of rows.entries()) for (const [column, exponent] of values.entries()) if (Number.isFinite(exponent)) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], 10 ** exponent];
+      for (const [row, values] of trace.z.entries()) for (const [column, exponent] of values.entries()) if (Number.isFinite(exponent)) yield [label || "value", trace.x[column], trace.y[row], 10 ** exponent];
     } else {
-      const [along, up, notes] = [numbers(trace.x), numbers(trace.y), notesOf(data, trace)];
+      const { x: along, y: up } = trace, notes = notesOf(data, trace);
       for (let at = 0; at < up.length; at += 1) yield [label, along[at], edge && up[at] <= floor ? 0 : up[at], trace.hovertext ? plain(trace.hovertext[at]) : notes.get(along[at]) ?? ""].slice(0, columns);
     }
   }

@@ -1,9 +1,7 @@
-// Printing: every figure is drawn, in light colours, and tables are uncut.
+// Printing: every figure whose data the page has unpacked is drawn, in light colours, and tables are uncut.
 
 import { theme } from "./colours.js";
-import { unpackNow } from "./data.js";
-import { drawNow, loadNow, purge, redraw } from "./figures.js";
-import { plotlyNow } from "./plotly.js";
+import { drawNow, purge, redraw } from "./figures.js";
 import { renderAllRows, restoreRows } from "./table.js";
 import { plotsIn } from "./traces.js";
 import { shownView } from "./views.js";
@@ -20,12 +18,8 @@ export function beforePrint() {
     details.open = true;
   }
   if (view.id === "view-runs") renderAllRows();
-  const containers = plotsIn(view).filter((container) => container.offsetParent);
-  if (!containers.length) return;
-  if (!theme.palette.length) theme.palette = JSON.parse(unpackNow("index")).palette;
-  plotlyNow();
-  loadNow(containers);
-  for (const container of containers) drawForPrint(container);
+  if (!window.Plotly) return;
+  for (const container of plotsIn(view)) if (container.offsetParent && container.base) drawForPrint(container);
 }
 
 /**

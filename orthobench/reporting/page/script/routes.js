@@ -13,10 +13,10 @@ import { renderRows, runForm, showRuns } from "./table.js";
 import { home, views } from "./views.js";
 
 /** @type {Record<string, (key: string) => Promise<boolean>>} */
-export const FILLED = { run: fillRun, search: fillSearch };
+const FILLED = { run: fillRun, search: fillSearch };
 
 // Return the page's name and the part after the question mark; null for an address that cannot be read.
-export function route() {
+function route() {
   try {
     const [, name, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
     return { name: decodeURIComponent(name), state: Object.fromEntries(new URLSearchParams(query)) };

@@ -1,6 +1,6 @@
 // The page of a run: its curves with the baseline, its results and settings, the command, and links back.
 
-import { numbers, unpack, unpackIndex } from "./data.js";
+import { unpack, unpackIndex } from "./data.js";
 import { chip, copyButton, element, link, tableOf, withAttributes } from "./elements.js";
 import { plot } from "./plot.js";
 import { runRecord, secondsPerEpoch } from "./runs.js";
@@ -28,7 +28,7 @@ function byVector(traces) {
  */
 function shade({ trained }, lines) {
   if (!trained) return [];
-  const top = Math.max(...lines.flatMap(({ y }) => Array.from(numbers(y)).filter((value) => Number.isFinite(value))), 0);
+  const top = Math.max(...lines.flatMap(({ y }) => y.filter((value) => Number.isFinite(value))), 0);
   const edge = { x: trained, width: 0, color: "#888888", showlegend: false, hoverinfo: "skip" };
   const name = `trained on ${trained[0]} to ${trained[1]}`;
   return [
@@ -80,7 +80,7 @@ export async function fillRun(key) {
   const better = run.end === null || run.baseline === null ? null : run.condition.goal === "min" ? run.end < run.baseline : run.end > run.baseline;
   const { status, ...facts } = run.facts;
   const result = [
-    [`test ${run.metric}, end`, shownNumber(run.end)], [`test ${run.metric}, last`, shownNumber(run.final)], [`test ${run.metric}, best`, shownNumber(run.best)],
+    [`test ${run.metric}, end`, shownNumber(run.end)], [`test ${run.metric}, last`, shownNumber(run.final)], run.validated === null ? [`test ${run.metric}, best`, shownNumber(run.best)] : [`test ${run.metric}, at best validation`, shownNumber(run.validated)],
     ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
     ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["time", duration(run.seconds)],
     ...Object.entries(run.phases).sort(([, first], [, second]) => second - first).map(([phase, seconds]) => [phase === "cpu" ? "processor time, all threads" : `time of ${phase}`, duration(seconds)]),

@@ -1,6 +1,6 @@
 // All runs of the page, as records.
 
-import { unpackIndex, unpackRun } from "./data.js";
+import { unpack, unpackIndex } from "./data.js";
 import { duration, shownNumber } from "./words.js";
 
 /** @type {Run[] | null} */
@@ -19,11 +19,6 @@ export async function loadRuns() {
   return allRuns;
 }
 
-// Forget the runs, so that they are read again.
-export function forgetRuns() {
-  allRuns = null;
-}
-
 /**
  * @param {string} key
  * @returns {Promise<RunRecord | null>}
@@ -31,7 +26,8 @@ export function forgetRuns() {
 export async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
-  return { ...run, ...(await unpackRun("runs-" + run.condition.key, key)) };
+  const { runs, axes } = await unpack("runs-" + run.condition.key);
+  return { ...run, ...runs[key], axes };
 }
 
 /**

@@ -79,7 +79,7 @@ function parallelPlot(search, valued) {
  * @param {Trial[]} valued
  */
 function slicePlot(search, axis, number, valued) {
-  const line = { name: axis.name, x: valued.map((trial) => (axis.choices ? trial.settings[number] : Number(trial.settings[number]))), y: valued.map(({ value }) => value), mode: "markers", marker: { color: theme.palette[0], size: 7 } };
+  const line = { name: axis.name, x: valued.map(/** @returns {any} */ (trial) => (axis.choices ? trial.settings[number] : Number(trial.settings[number]))), y: valued.map(({ value }) => value), mode: "markers", marker: { color: theme.palette[0], size: 7 } };
   const figure = plot(`${search.split} ${search.metric} by ${axis.name}`, [line], { x: axis.name, y: search.metric });
   const [{ figure: { layout } }] = plotsIn(figure);
   layout.hovermode = "closest";

@@ -14,10 +14,10 @@ export function overSeeds(runs, kind) {
     /** @type {Map<string, number>} */
     const counts = new Map();
     for (const { status } of own) counts.set(status, (counts.get(status) ?? 0) + 1);
-    const [end, best] = /** @type {const} */ (["end", "best"]).map((name) => middle(own, name, kind));
+    const [end, best, validated] = /** @type {const} */ (["end", "best", "validated"]).map((name) => middle(own, name, kind));
     const seconds = own.reduce((sum, run) => sum + run.seconds, 0) / own.length;
     const tags = [...new Set(own.flatMap((run) => run.tags))];
-    return { ...own[0], key, runs: own, counts, end: end.value, ends: end, best: best.value, bests: best, seconds, tags };
+    return { ...own[0], key, runs: own, counts, end: end.value, ends: end, best: best.value, bests: best, validated: validated.value, validateds: validated, seconds, tags };
   });
 }
 
@@ -25,15 +25,15 @@ export function overSeeds(runs, kind) {
  * Return the median or the mean of a result over seeds, with its range. A diverged run is the worst of a median; a mean
  * leaves it out, and runs without a result count nowhere.
  * @param {Run[]} runs
- * @param {"end" | "best"} name
+ * @param {"end" | "best" | "validated"} name
  * @param {string} kind
  * @returns {Spread}
  */
 function middle(runs, name, kind) {
   const sign = runs[0].condition.goal === "min" ? 1 : -1;
-  const own = runs.filter((run) => run[name] !== null && (name === "best" || run.status !== "diverged"));
+  const own = runs.filter((run) => run[name] !== null && run.status !== "diverged");
   const values = own.map((run) => run[name]).sort((first, second) => sign * (first - second));
-  const lost = name === "end" ? runs.filter(({ status }) => status === "diverged").length : 0;
+  const lost = runs.filter(({ status }) => status === "diverged").length;
   const range = { low: Math.min(...values), high: Math.max(...values), count: values.length + lost };
   if (kind === "mean") return { ...range, value: values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null };
   const ranked = [...values, ...Array(lost).fill(null)];

@@ -1,13 +1,11 @@
 // The moving mean of curves.
 
-import { numbers } from "./data.js";
-
 /**
  * Return smoothing widths of about 3, 9 and 27 tests, at least 1, 3 and 10 % of x, rounded to 1, 2 or 5 times a power of ten.
  * @param {Figure} figure
  */
 export function windowsOf({ data }) {
-  const curves = data.filter(isSmoothed).map(({ x }) => numbers(x));
+  const curves = data.filter(isSmoothed).map(({ x }) => x);
   if (!curves.length) return [];
   const [span, tests] = curves.map((along) => [along.at(-1) - along[0], along.length]).reduce((most, other) => (other[0] > most[0] ? other : most));
   /** @param {number} width */
@@ -18,7 +16,7 @@ export function windowsOf({ data }) {
 
 /** @param {Trace} trace */
 function isSmoothed({ mode, line, fill, x, y }) {
-  return mode?.includes("lines") && line?.width !== 0 && !fill && numbers(y).length > 2 && typeof numbers(x)[0] === "number";
+  return mode?.includes("lines") && line?.width !== 0 && !fill && y.length > 2 && typeof x[0] === "number";
 }
 
 /**
@@ -32,7 +30,7 @@ function isSmoothed({ mode, line, fill, x, y }) {
  */
 export function smoothed(trace, width, isLog) {
   if (!isSmoothed(trace)) return [trace];
-  const [along, raw] = [numbers(trace.x), numbers(trace.y)];
+  const { x: along, y: raw } = trace;
   const last = along.length - 1;
   /** @param {number | null} value */
   const isShown = (value) => typeof value === "number" && Number.isFinite(isLog ? Math.log(value) : value);
@@ -44,7 +42,7 @@ export function smoothed(trace, width, isLog) {
     weights.push(weights[at] + weight);
   }
   let [from, to] = [0, 0];
-  const mean = Array.from(along, (middle, at) => {
+  const mean = along.map((middle, at) => {
     const reach = Math.min(width / 2, middle - along[0], along[last] - middle) * (1 + 1e-9);
     while (along[from] < middle - reach) from += 1;
     while (to <= last && along[to] <= middle + reach) to += 1;

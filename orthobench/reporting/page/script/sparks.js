@@ -1,6 +1,5 @@
 // Small pictures without axes: the curve of a run, and the seeds of a model as dots.
 
-import { numbers } from "./data.js";
 import { withAttributes } from "./elements.js";
 import { shownNumber } from "./words.js";
 
@@ -14,20 +13,19 @@ const make = (kind, attributes) => withAttributes(document.createElementNS("http
 /**
  * Draw a metric over the iterations, with the baseline dashed. An untrained model may be far off, so the range ends half
  * above the baseline of a metric whose low values are good, unless the whole curve is above.
- * @param {Values | Packed} x
- * @param {Values} y
+ * @param {number[]} x
+ * @param {number[]} y
  * @param {number | null} baseline
  * @param {"min" | "max"} goal
  */
 export function sparkOf(x, y, baseline, goal) {
-  const along = numbers(/** @type {Values} */ (x)), up = numbers(y);
-  const finite = Array.from(up).filter((value) => Number.isFinite(value));
+  const finite = y.filter((value) => Number.isFinite(value));
   let [low, high] = [Math.min(...finite, baseline ?? Infinity), Math.max(...finite, baseline ?? -Infinity)];
   if (goal === "min" && baseline > 0 && Math.min(...finite) < 1.5 * baseline) [low, high] = [Math.min(low, 0), Math.min(high, 1.5 * baseline)];
-  const [first, last] = [along[0], along[along.length - 1]];
+  const [first, last] = [x[0], x[x.length - 1]];
   /** @param {number} value */
   const height = (value) => Math.round(HEIGHT - 4 - Math.min(1, Math.max(0, (value - low) / (high - low || 1))) * (HEIGHT - 8));
-  const points = Array.from(along, (at, number) => [Math.round(4 + ((at - first) / (last - first || 1)) * (WIDTH - 8)), up[number]]).filter(([, value]) => Number.isFinite(value));
+  const points = x.map((at, number) => [Math.round(4 + ((at - first) / (last - first || 1)) * (WIDTH - 8)), y[number]]).filter(([, value]) => Number.isFinite(value));
   const svg = make("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   if (baseline !== null) svg.append(make("path", { class: "level", d: `M4 ${height(baseline)}H${WIDTH - 4}` }));
   svg.append(make("path", { class: "own", d: points.map(([at, value], number) => `${number ? "L" : "M"}${at} ${height(value)}`).join("") }));

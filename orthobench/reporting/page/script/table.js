@@ -4,7 +4,7 @@
 import { button, chip, element, withAttributes } from "./elements.js";
 import { fillForm, formState, rememberIn } from "./forms.js";
 import { searchOf } from "./query.js";
-import { forgetRuns, loadRuns } from "./runs.js";
+import { loadRuns } from "./runs.js";
 import { overSeeds } from "./seeds.js";
 import { duration, shownNumber, shownValue } from "./words.js";
 
@@ -70,21 +70,6 @@ function refreshRuns() {
   showPicks();
 }
 
-// Read the table of runs again, with the same filters and order.
-export async function renewRuns() {
-  forgetRuns();
-  if (!tableRuns) return;
-  const { status } = runForm.elements;
-  const chosen = status.value;
-  await loadTable();
-  status.value = chosen;
-  if (document.getElementById("view-runs").hidden) return;
-  const top = runBox.scrollTop;
-  refreshRuns();
-  runBox.scrollTop = top;
-  renderRows(true);
-}
-
 /**
  * Compare two values of a column; missing values come last in both orders.
  * @param {Value} first
@@ -122,9 +107,9 @@ function columnsFor(runs, grouped) {
   const isOneTask = new Set(runs.map((run) => run.condition)).size < 2;
   const room = Math.floor((document.documentElement.clientWidth / 16 - USUAL_WIDTH) / SETTING_WIDTH);
   const usual = differing.filter((name) => everyHas(runs, name)).slice(0, Math.min(MOST_SETTINGS, Math.max(room, isOneTask ? LEAST_SETTINGS : 0)));
-  /** @type {(name: "end" | "best" | "final") => Partial<Column>} */
+  /** @type {(name: "end" | "best" | "validated" | "final") => Partial<Column>} */
   const result = (name) => ({
-    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : run.ends, run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
+    shown: grouped ? (run) => rangeCell(name === "best" ? run.bests : name === "validated" ? run.validateds : run.ends, run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
     order: (run) => (run[name] === null ? null : (run.condition.goal === "min" ? 1 : -1) * run[name]),
   });
   /** @type {(name: "parameters" | "iterations") => Partial<Column>} */
@@ -137,6 +122,7 @@ function columnsFor(runs, grouped) {
     column("status", (run) => run.status, { shown: statusCell, width: 8 }),
     column("end", (run) => run.end, result("end")),
     column("best", (run) => run.best, result("best")),
+    ...(runs.some(({ validated }) => validated !== null) ? [column("validated", (run) => run.validated, { title: "at best validation", ...result("validated") })] : []),
     column("baseline", (run) => run.baseline, { numeric: true }),
     column("metric", (run) => run.metric, { width: 7.5 }),
     ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 6 })] : []),

@@ -1,7 +1,7 @@
 // The bar below a figure: the unit of x, a logarithmic y axis, smoothing, bands, its data, its picture and its command.
 
 import { canConvert, unitOf, UNITS } from "./changes.js";
-import { numbers, unpackIndex } from "./data.js";
+import { unpackIndex } from "./data.js";
 import { button, choice, copyButton, download, element, withAttributes } from "./elements.js";
 import { picture, printAlone, WIDTHS } from "./pictures.js";
 import { csvOf, dataTable } from "./points.js";
@@ -17,8 +17,8 @@ const UNSMOOTHED = "nothing";
  */
 export function addTools(container, redraw) {
   const figure = container.closest("figure");
-  if (!figure || container.tools) return;
-  container.tools = { unit: null, log: null, smooth: 0, bands: false, whole: false, inches: 6.75 };
+  if (!figure || container.nextElementSibling?.matches(".tools")) return;
+  container.tools ??= { unit: null, log: null, smooth: 0, bands: false, whole: false, inches: 6.75 };
   const bar = withAttributes(element("div", null), { class: "tools", role: "group", "aria-label": "Tools of this figure" });
   fillTools(container, bar, redraw);
   container.after(bar);
@@ -29,7 +29,7 @@ export function addTools(container, redraw) {
  * @param {Figure} figure
  */
 function canBeLogarithmic({ data, layout }) {
-  return !layout.yaxis?.ticktext && data.every(({ y }) => Array.from(numbers(y)).every((value) => !(value < 0)));
+  return !layout.yaxis?.ticktext && data.every(({ y }) => y.every((value) => !(value < 0)));
 }
 
 /**
@@ -60,18 +60,18 @@ function fillTools(container, bar, redraw) {
   };
   const unit = unitOf(base.layout);
   const units = unit ? UNITS.filter((other) => other === unit || canConvert(container, other)) : [];
-  if (units.length > 1) bar.append(choice("x", units, unit, change(({ value }) => { tools.unit = value; })));
+  if (units.length > 1) bar.append(choice("x", units, tools.unit ?? unit, change(({ value }) => { tools.unit = value; })));
   if (isCourse(base)) {
-    if (canBeLogarithmic(base)) bar.append(ticked("log y", base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
-    if (base.layout.meta?.words) bar.append(ticked("full range", false, ({ checked }) => { tools.whole = checked; }));
+    if (canBeLogarithmic(base)) bar.append(ticked("log y", tools.log ?? base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
+    if (base.layout.meta?.words) bar.append(ticked("full range", tools.whole, ({ checked }) => { tools.whole = checked; }));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
     const widths = lines && !container.longest ? windowsOf(base) : []; // the mean of kept extremes is not that of all points
     if (widths.length) {
       const word = unit === "seconds" ? unit : unit && unit + "s";
       const words = [UNSMOOTHED, ...widths.map((width) => [shownNumber(width), word].filter(Boolean).join(" "))];
-      bar.append(choice("smooth", words, UNSMOOTHED, change(({ selectedIndex }) => { tools.smooth = [0, ...widths][selectedIndex]; })));
+      bar.append(choice("smooth", words, words[widths.indexOf(tools.smooth) + 1], change(({ selectedIndex }) => { tools.smooth = [0, ...widths][selectedIndex]; })));
     }
-    if (new Set(base.data.filter(isEdge).map(({ legendgroup }) => legendgroup)).size > BANDS) bar.append(ticked("all bands", false, ({ checked }) => { tools.bands = checked; }));
+    if (new Set(base.data.filter(isEdge).map(({ legendgroup }) => legendgroup)).size > BANDS) bar.append(ticked("all bands", tools.bands, ({ checked }) => { tools.bands = checked; }));
   }
   if (container.longest) bar.append("The page does not have all points, so it saves none; orthobench db export writes all.");
   else bar.append(
@@ -83,7 +83,7 @@ function fillTools(container, bar, redraw) {
   more.addEventListener("toggle", async () => {
     if (!more.open || more.children.length > 1) return;
     if (!container.longest) {
-      const width = choice("width of pictures", Object.keys(WIDTHS), "6.75 in", ({ value }) => { tools.inches = WIDTHS[value]; });
+      const width = choice("width of pictures", Object.keys(WIDTHS), Object.keys(WIDTHS).find((width) => WIDTHS[width] === tools.inches), ({ value }) => { tools.inches = WIDTHS[value]; });
       const png = button("PNG", () => picture(container, "png").then((image) => download(`${name}-${tools.inches}in.png`, image)));
       more.append(element("p", null, width, png), ...dataTable(container));
     }

@@ -1,6 +1,5 @@
 // What the traces of a figure are: curves, edges of bands, marks and floors.
 
-import { numbers } from "./data.js";
 import { element } from "./elements.js";
 
 /**
@@ -73,8 +72,7 @@ export function withFewBands(container, data) {
  */
 export function withGaps(trace, { yaxis }) {
   if (yaxis?.type !== "log" || !trace.mode?.includes("lines")) return trace;
-  const values = numbers(trace.y);
-  return values.some((value) => value <= 0) ? { ...trace, y: Array.from(values, (value) => (value > 0 ? value : null)) } : trace;
+  return trace.y.some((value) => value <= 0) ? { ...trace, y: trace.y.map((value) => (value > 0 ? value : null)) } : trace;
 }
 
 /**
@@ -84,7 +82,7 @@ export function withGaps(trace, { yaxis }) {
  */
 export function notesOf(data, { name, mode }) {
   const marks = mode?.includes("lines") && name ? data.filter((trace) => isMark(trace) && trace.legendgroup === name) : [];
-  return new Map(marks.flatMap(({ x, text }) => Array.from(numbers(x), (along, at) => [along, text[at]])));
+  return new Map(marks.flatMap(({ x, text }) => x.map((along, at) => /** @type {const} */ ([along, text[at]]))));
 }
 
 /**
@@ -122,6 +120,6 @@ export function hasNamedRows({ yaxis }, width) {
  * @param {Trace[]} lines
  */
 export function extent(lines) {
-  const values = lines.flatMap(({ y }) => Array.from(numbers(y))).filter((value) => value !== null && Number.isFinite(value));
+  const values = lines.flatMap(({ y }) => y).filter((value) => Number.isFinite(value));
   return [values.reduce((least, value) => Math.min(least, value), Infinity), values.reduce((most, value) => Math.max(most, value), -Infinity)];
 }

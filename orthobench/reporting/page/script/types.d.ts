@@ -1,11 +1,5 @@
 // What the page's data, figures and forms consist of, for the type check; the page does not contain this file.
 
-/** Numbers in Plotly's packed format. */
-interface Packed {
-  dtype: string;
-  bdata: string;
-}
-type Values = (number | string)[] | Packed;
 type Value = string | number | boolean | null | Value[];
 type Settings = Record<string, Value>;
 
@@ -15,9 +9,9 @@ interface Trace {
   type?: string;
   name?: string;
   mode?: string;
-  x?: Values;
-  y?: Values;
-  z?: Values[];
+  x?: number[];
+  y?: number[];
+  z?: number[][];
   text?: string[];
   hovertext?: string[];
   hoverinfo?: string;
@@ -33,8 +27,6 @@ interface Trace {
   /** Whether the page has computed it as a moving mean. */
   isMean?: boolean;
 }
-/** A trace whose x and y may be numbers of their places in a block. */
-type PackedTrace = Omit<Trace, "x" | "y"> & { x?: Values | number; y?: Values | number };
 
 type Title = string | { text?: string; font?: object; standoff?: number };
 interface Axis {
@@ -80,19 +72,6 @@ interface DrawnAxis {
   _length: number;
 }
 
-/** The record of a block, and the whole numbers after it. */
-interface Numbered {
-  record: any;
-  integers: Int32Array;
-}
-
-/** The figures of a block, and a function that puts the numbers of a trace in their places. */
-interface FigureBlock {
-  figures: Record<string, { data: PackedTrace[]; layout: Layout }>;
-  rates: Rates;
-  whole(trace: PackedTrace): Trace;
-}
-
 /** Iterations and seconds per epoch, by the label of a variant. */
 type Rates = Record<string, [number | null, number | null]>;
 
@@ -102,12 +81,13 @@ interface Plot extends HTMLElement {
   figure?: Figure;
   /** The figure before its tools and filters. */
   base?: Figure;
-  loading?: Promise<void>;
   rates?: Rates;
   tools?: { unit: string | null; log: boolean | null; smooth: number; bands: boolean; whole: boolean; inches: number };
   legend?: HTMLElement;
   /** The entries of the legend that the reader has switched off. */
   off?: Set<string>;
+  /** The ranges of the axes to show when the figure is drawn first. */
+  ranges?: Record<string, number[]> | null;
   /** The width of the labels at the ends of the lines, in pixels; 0 without them. */
   ends?: number;
   /** Whether the labels do not fit at the ends of the lines. */
@@ -121,6 +101,15 @@ interface Plot extends HTMLElement {
   layout?: Layout;
   _fullLayout?: { xaxis: DrawnAxis; yaxis: DrawnAxis };
   on?(event: string, act: () => void): void;
+}
+/** What the reader has set on a served page before it was loaded again. */
+interface Kept {
+  scroll: [number, number];
+  matrix: Record<string, string> | null;
+  tab?: string;
+  folds: [string, boolean][];
+  focus: [number, string];
+  figures: Record<string, { tools: Plot["tools"]; off: string[]; ranges: Plot["ranges"] }>;
 }
 /** A button of a legend, with the name of its lines. */
 interface LegendEntry extends HTMLButtonElement {
@@ -140,7 +129,7 @@ interface Window {
   Plotly?: PlotlyLibrary;
 }
 
-// The blocks of the page, as `run_records.py`, `packed_figures.py` and `search_data.py` write them
+// The blocks of the page, as `run_records.py`, `drawings.py` and `search_data.py` write them
 
 interface Condition {
   key: string;
@@ -215,7 +204,7 @@ interface Index {
   /** How many runs of earlier versions of a model are left out, in words. */
   earlier: Record<string, string>;
   /** The fewest seeds of each model that can decide a comparison with one rival, with two, and so on. */
-  deciding: (number | null)[];
+  deciding: number[];
 }
 
 /** A row of the index, with its variant and its condition. */
@@ -230,6 +219,8 @@ interface Run {
   end: number | null;
   final: number | null;
   best: number | null;
+  /** The test at the best validation, of a run that validation data judge. */
+  validated: number | null;
   seconds: number;
   started: string;
   tags: string[];
@@ -254,6 +245,7 @@ interface Group extends Run {
   counts: Map<string, number>;
   ends: Spread;
   bests: Spread;
+  validateds: Spread;
 }
 /** A result over seeds. */
 interface Spread {
@@ -283,7 +275,7 @@ interface Column {
 interface Curve {
   name: string;
   x: number;
-  y: Values;
+  y: number[];
   of?: number;
 }
 /** A run with the details of its page. */
@@ -299,7 +291,7 @@ interface RunRecord extends Run {
   curves: Curve[];
   traces: Curve[];
   trained: number[] | null;
-  axes: Packed[];
+  axes: number[][];
 }
 
 // The page's elements are HTML elements, except for those within figures and samples of lines.

@@ -1,0 +1,219 @@
+"""A planned step and its gradient in C: a `struct cell` for the driver of `cpu/cell.h`, and its phases' functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from orthobench.recurrence.compiler.expressions import Node, UnfitError, ordered
+from orthobench.recurrence.compiler.gradient import FUNCTIONS, Gradient, differentiate, saved_for
+from orthobench.recurrence.compiler.plan import KEPT, SAVED, Plan
+
+VERSION = 2
+"""The version of the texts; it changes whenever a cell's numbers may."""
+
+_CALLS = {
+    "sigmoid": "sigmoid",
+    "tanh": "hyperbolic_tangent",
+    "exp": "exponential",
+    "log": "logarithm",
+    "sin": "sine",
+    "cos": "cosine",
+    "sqrt": "root",
+    "softplus": "softplus",
+    "relu": "relu",
+    "abs": "magnitude",
+    "sign": "sign_of",
+    "tangent_slope": "tangent_slope",
+}
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
+
+
+class _Body:
+    """The body of a function: what is used more than once has a name.
+
+    Args:
+        available: the texts of leaves, and of all other nodes that need not be computed.
+        roots: the expressions that the function computes.
+    """
+
+    def __init__(self, available: Mapping[Node, str], roots: Iterable[Node]) -> None:
+        self.lines: list[str] = []
+        self._texts = dict(available)
+        self._uses: Counter[Node] = Counter(roots)
+        for node in ordered(self._uses, lambda node: node in available):
+            if node not in available:
+                self._uses.update(node.inner)
+
+    def assign(self, target: str, node: Node) -> None:
+        self.lines.append(f"{target} = {self.vector(node)};")
+
+    def vector(self, node: Node) -> str:
+        """Return the text of a vector, also for a number."""
+        return f"splat({self._text(node)})" if node.value is not None else self._text(node)
+
+    def named(self, node: Node) -> str:
+        """Return the name of a vector, before what it is computed from may change."""
+        return self._define(self.vector(node))
+
+    def _define(self, text: str) -> str:
+        if text.isidentifier():
+            return text
+        name = f"t{len(self.lines)}"
+        self.lines.append(f"const vf {name} = {text};")
+        return name
+
+    def _text(self, node: Node) -> str:
+        if node not in self._texts:
+            text = self._written(node)
+            if self._uses[node] > 1 and node.value is None and node.op not in _COMPARISONS:
+                text = self._define(text)
+            self._texts[node] = text
+        return self._texts[node]
+
+    def _written(self, node: Node) -> str:
+        if node.value is not None:
+            return f"{node.value!r}f".replace("inff", "INFINITY").replace("nanf", "NAN")
+        if node.op in _CALLS:
+            return f"{_CALLS[node.op]}({self.vector(node.args[0])})"
+        if node.op == "neg":
+            return f"(-{self._text(node.args[0])})"
+        if node.op in _SIGNS or node.op in _COMPARISONS:
+            one, other = node.args
+            return f"({self._text(one)} {_SIGNS.get(node.op, node.op)} {self._text(other)})"
+        if node.op == "select":
+            condition, yes, no = node.args
+            return f"select_lanes({self._text(condition)}, {self.vector(yes)}, {self.vector(no)})"
+        raise AssertionError(node.op)
+
+
+def written(plan: Plan, name: str) -> str:
+    """Return the text of a cell, whose functions are called `{name}_forward` and `{name}_backward`.
+
+    Raises:
+        UnfitError: the driver does not have enough room.
+    """
+    gradient = differentiate(plan)
+    saved, loaded = saved_for(plan, gradient)
+    saved.sort(key=lambda node: plan.level[node])
+    kept = _kept(plan, saved)
+    for count, limit, what in (
+        (len(saved), SAVED, "numbers to save for the backward pass"),
+        (max(len(kept), len(gradient.handed)), KEPT, "numbers that one phase hands to the other"),
+    ):
+        if count > limit:
+            raise UnfitError(f"{count} {what}, and the loops have {limit}")
+    both = plan.reads_both
+    carried = {k for stage in gradient.stages for k in stage.states} | (
+        {1} if len(plan.states) > 1 and not both else set()
+    )
+    parts, lines = [], []
+    for number, phase in enumerate(plan.phases):
+        forward = _forward(plan, number, saved, kept)
+        backward = _backward(plan, gradient, number, saved, loaded, carried)
+        stage = gradient.stages[number]
+        text = "\n".join(backward.lines)
+        is_last = number == len(plan.phases) - 1
+        fields = {
+            "products": len(phase.products),
+            "inputs": len(phase.inputs),
+            "own": len(phase.own),
+            "saved": sum(plan.level[node] == number for node in saved),
+            "kept": len(gradient.handed if is_last else kept),
+            "states": sum(1 << k for k, at in enumerate(plan.phase_of) if at == number),
+            "outputs": _outputs(plan, gradient, number) if len(plan.phases) > 1 else 0,
+            "sums": sum(1 << k for k, node in enumerate(plan.vectors) if node in stage.vectors),
+            "adds": sum(1 << k for k in stage.states if plan.phase_of[k] > number),
+            "before": sum(1 << k for k in range(2) if f"u->before[{k}]" in text),
+            "after": sum(1 << k for k in range(2) if f"u->after[{k}]" in text),
+        }
+        given = "".join(f", .{field} = {value}" for field, value in fields.items() if value)
+        parts.append(f"    .phase[{number}] = {{.reads = {phase.reads}{given}}},")
+        for direction, body in (("forward", forward), ("backward", backward)):
+            rule = f"{name}_{direction}_{number}"
+            lines += [f"INLINE void {rule}(struct unit *u) {{", *(f"    {line}" for line in body.lines), "}", ""]
+            lines += [f"EPILOGUE(finish_{direction}_{number}, {direction}, {name}, {number}, {rule})", ""]
+    for direction in ("forward", "backward"):
+        epilogues = ", ".join(f"finish_{direction}_{number}" for number in range(len(plan.phases)))
+        lines += [f"int {name}_{direction}(const struct dense *p, int64_t first, int64_t last) {{"]
+        lines += [f"    return run_{direction}(&{name}, p, first, last, (epilogue *const[]){{{epilogues}}});", "}", ""]
+    head = ['#include "compiled.h"', "", f"static const struct cell {name} = {{", f"    .phases = {len(plan.phases)},"]
+    head += [f"    .carried = {sum(1 << k for k in carried)},", *parts, "};", ""]
+    return "\n".join([*head, *lines])
+
+
+def _outputs(plan: Plan, gradient: Gradient, number: int) -> int:
+    """Return which gradients of inputs a phase computes; those that no phase has are zeros of the last one."""
+    inputs, is_last = gradient.stages[number].inputs, number == len(plan.phases) - 1
+    others = {node for stage in gradient.stages for node in stage.inputs} if is_last else set(plan.inputs)
+    return sum(1 << k for k, node in enumerate(plan.inputs) if node in inputs or node not in others)
+
+
+def _kept(plan: Plan, saved: list[Node]) -> list[Node]:
+    """Return what the first phase hands to the second: what costs more than to compute it again, or cannot be."""
+    if len(plan.phases) == 1:
+        return []
+    roots = [state for state, at in zip(plan.states, plan.phase_of, strict=True) if at]
+    roots += [node for node in saved if plan.level[node]]
+
+    def is_border(node: Node) -> bool:
+        is_leaf = node.op == "product" or node in plan.phases[0].alone
+        is_result = node.op != "state" and node in (plan.value, *plan.states)
+        return plan.level[node] == 0 and (node.op in FUNCTIONS or is_leaf or is_result)
+
+    return [node for node in ordered(roots, is_border) if is_border(node)]
+
+
+def _leaves(plan: Plan) -> dict[Node, str]:
+    return {node: f"u->vector[{k}]" for k, node in enumerate(plan.vectors)}
+
+
+def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node]) -> _Body:
+    phase = plan.phases[number]
+    available = _leaves(plan) | {Node("state", k): f"u->state[{k}]" for k in range(len(plan.states))}
+    available |= {node: f"u->product[{k}]" for k, node in enumerate(phase.products)}
+    available |= {node: f"u->input[{k}]" for k, node in enumerate(phase.alone)}
+    if number:
+        available |= {node: f"u->kept[{k}]" for k, node in enumerate(kept)}
+    states = [k for k, at in enumerate(plan.phase_of) if at == number]
+    results = [(f"u->saved[{k}]", node) for k, node in enumerate(saved) if plan.level[node] == number]
+    if number < len(plan.phases) - 1:
+        results += [(f"u->kept[{k}]", node) for k, node in enumerate(kept)]
+        results += [] if plan.value is None else [("u->value", plan.value)]
+    body = _Body(available, [*(node for _, node in results), *(plan.states[k] for k in states)])
+    for target, node in results:
+        body.assign(target, node)
+    names = [body.named(plan.states[k]) for k in states]  # a state may be read after another one is replaced
+    body.lines += [f"u->state[{k}] = {text};" for k, text in zip(states, names, strict=True)]
+    return body
+
+
+def _backward(
+    plan: Plan, gradient: Gradient, number: int, saved: list[Node], loaded: set[Node], carried: set[int]
+) -> _Body:
+    stage, is_last = gradient.stages[number], number == len(plan.phases) - 1
+    available = _leaves(plan) | {node: f"u->saved[{k}]" for k, node in enumerate(saved)}
+    for k, state in enumerate(plan.states):
+        available |= {Node("state", k): f"u->before[{k}]", Node("gradient", k): f"u->state[{k}]"}
+        available |= {state: f"u->after[{k}]"} if state in loaded else {}
+    available |= {Node("handed", k): f"u->kept[{k}]" for k in range(len(gradient.handed))}
+    available[Node("of value")] = "u->product[0]"
+    zero = Node("number", 0.0)
+    results = [(f"u->output[{k}]", stage.inputs.get(node, zero)) for k, node in enumerate(plan.inputs)
+               if _outputs(plan, gradient, number) >> k & 1]  # fmt: skip
+    results += [(f"u->own[{k}]", stage.own.get(node, zero)) for k, node in enumerate(plan.phases[number].own)]
+    results += [(f"u->sum[{k}]", stage.vectors[node]) for k, node in enumerate(plan.vectors) if node in stage.vectors]
+    results += [(f"u->trace[{k}]", g) for k, g in gradient.whole.items() if plan.phase_of[k] == number]
+    if plan.value is not None and number < len(plan.phases) - 1:
+        results.append(("u->value", plan.value))
+    handed = list(enumerate(gradient.handed)) if is_last else []
+    own = {k for k in carried if plan.phase_of[k] == number}
+    states = [(k, stage.states.get(k, zero)) for k in sorted(own | stage.states.keys())]
+    body = _Body(available, [node for pairs in (results, handed, states) for _, node in pairs])
+    for target, node in results:
+        body.assign(target, node)
+    ends = [(f"u->kept[{k}]", "", body.named(node)) for k, node in handed]
+    ends += [(f"u->state[{k}]", "" if k in own else f"u->state[{k}] + ", body.named(node)) for k, node in states]
+    body.lines += [f"{target} = {start}{name};" for target, start, name in ends]
+    return body

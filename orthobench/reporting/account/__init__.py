@@ -1,0 +1,1 @@
+"""What is said about results, without markup and without figures: the other rooms of reporting show it."""

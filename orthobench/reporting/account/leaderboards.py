@@ -1,0 +1,211 @@
+"""Leaderboards: who leads on a task, who is tested apart, and how many seeds would decide what is open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, standings_summary
+from orthobench.analysis.paper_tables import fill_command
+from orthobench.analysis.scores import are_nearly_perfect
+from orthobench.analysis.statistics import Median
+from orthobench.errors import shell_command
+from orthobench.papers import find_paper
+from orthobench.reporting.account.studies import StoredStudy
+
+MOST_TIED, FIRST_TIED = 6, 3
+"""The most names of a tie at the top that a headline says, and how many it says of a larger one."""
+SAME_SIZE = 1.05
+"""Up to this ratio, numbers of parameters count as equal: papers match sizes only roughly."""
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """A row of a leaderboard.
+
+    Attributes:
+        rank: equal for variants whose shown medians are equal; None for a variant that has none, because a better one
+            stands for its model.
+        efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
+        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
+    """
+
+    rank: int | None
+    variant: VariantData
+    efficient: bool
+    standing: Standing | None
+
+
+def best_first(condition: Condition) -> Condition:
+    """Return a condition with its variants ordered by the median over seeds of their ends, the best first."""
+
+    def score(variant: VariantData) -> float:
+        return condition.metric.sign * variant.median.value if variant.median else math.inf
+
+    return replace(condition, variants=sorted(condition.variants, key=score))
+
+
+def leaderboard(condition: Condition) -> list[LeaderboardRow]:
+    """Rank the models of a condition by the median over seeds of their final values, the best first.
+
+    The best variant of a model stands for it, and its others follow at the end. The variants of a single model are
+    ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    """
+    sign = condition.metric.sign
+    scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
+    scored.sort(key=lambda pair: pair[0])
+    best = {variant.run.model: variant for _, variant in reversed(scored)}
+    ranked: list[tuple[float, VariantData]] = []
+    others: list[tuple[float, VariantData]] = []
+    for score, variant in scored:
+        (ranked if len(best) == 1 or best[variant.run.model] is variant else others).append((score, variant))
+
+    def row(score: float, variant: VariantData, rank: int | None, standing: Standing | None) -> LeaderboardRow:
+        size = variant.run.parameter_count
+        beaten = any(
+            (other_score <= score and other.run.parameter_count <= SAME_SIZE * size)
+            and (other_score < score or SAME_SIZE * other.run.parameter_count < size)
+            for other_score, other in scored
+            if other is not variant
+        )
+        return LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, standing)
+
+    shown = [f"{score:.4g}" for score, _ in ranked]
+    ranks = [*(shown.index(text) + 1 for text in shown), *[None] * len(others)]
+    # In one test, because the best variant of a model is chosen by the data, too.
+    tested = [variant for _, variant in (*ranked, *others)]
+    states = standings_after_first(
+        [variant.scores for variant in tested], [are_nearly_perfect(variant.scored) for variant in tested]
+    )
+    places = [None, *states]
+    return [row(*pair, rank, place) for pair, rank, place in zip((*ranked, *others), ranks, places, strict=False)]
+
+
+def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
+    """Return in words which model leads, whether others tie with it, and whether any beats the baseline."""
+    rows = [row for row in board if row.rank is not None]
+    if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
+        return "no run has finished here yet" if not rows else "every run diverged"
+    best = rows[0].variant.median
+    baseline, sign = condition.baseline, condition.metric.sign
+    if best and baseline is not None and not _beats_baseline(condition, best):
+        beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
+        return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
+    names = [_bracketed(row.variant.label) for row in rows if row.rank == 1]
+    value = f"{condition.metric.label or condition.metric.name} {best}"
+    if len(rows) == 1:
+        return f"{names[0]}: {value}, the only model"
+    noun = "model" if len({row.variant.run.model for row in rows}) > 1 else "variant"
+    found = {_bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank != 1}
+    if set(found.values()) == {Standing.APART} and len(names) == 1:
+        return f"{names[0]} leads: {value}, {len(rows)} {noun}s"
+    shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
+    first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
+    needed = _open_seeds(board)
+    more = ""
+    if needed:
+        what = "to test more apart" if Standing.APART in found.values() else "nothing is tested apart, which"
+        more = f"{what} takes {needed} seeds of each {noun}"
+    return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
+
+
+def _bracketed(label: str) -> str:
+    """Return a variant's label with its settings in brackets, because a sentence has other commas."""
+    model, _, settings = label.partition(", ")
+    return f"{model} ({settings})" if settings else model
+
+
+def _open_seeds(board: Sequence[LeaderboardRow]) -> int | None:
+    """Return the number of seeds of each ranked row that would decide what too few seeds leave open, or None."""
+    ranked = [row.standing for row in board if row.rank is not None and row.standing is not None]
+    further = sum(row.rank is None and row.standing != Standing.FEW for row in board)
+    return open_seeds(ranked, 1 + len(ranked) + further)
+
+
+def _beats_baseline(condition: Condition, best: Median) -> bool:
+    """Return whether a median is better than the condition's baseline with its whole interval; true without one."""
+    return condition.baseline is None or is_past(best, condition.baseline, condition.metric.sign)
+
+
+@dataclass(frozen=True)
+class MoreSeeds:
+    """The number of seeds of each model that would decide a ranking, and the command that trains them, if it is one."""
+
+    seeds: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The ranking of a condition, what it says in words, and how to decide what it leaves open."""
+
+    rows: list[LeaderboardRow]
+    headline: str
+    more_seeds: MoreSeeds | None
+
+
+def more_seeds(
+    condition: Condition, board: Sequence[LeaderboardRow], results: Sequence[StoredStudy]
+) -> MoreSeeds | None:
+    """Return how to decide what too few seeds leave open in a ranking; None if nothing is open.
+
+    The command is that of the study or of the paper's table or figure to which all ranked runs belong.
+    """
+    rows = [row for row in board if row.rank is not None]
+    needed = _open_seeds(board)
+    best = rows[0].variant.median if rows else None
+    if needed is None or best is None or not _beats_baseline(condition, best):
+        return None
+    keys = {run.key for row in rows for run in row.variant.runs}
+    for result in results:
+        figures = {
+            figure for figure, part in result.conditions if keys & {run.key for v in part.variants for run in v.runs}
+        }
+        most = [group.most_seeds or needed for group in result.study.run if group.figure in figures]
+        if keys <= {run.key for run in result.runs} and min(most, default=0) >= needed:
+            return MoreSeeds(needed, shell_command("study", result.study.name, "--seeds", needed))
+    return MoreSeeds(needed, _paper_command([row.variant for row in rows], needed))
+
+
+def _paper_command(variants: Sequence[VariantData], seeds: int) -> str:
+    """Return the command for the table or figure with exactly these variants' settings; empty if there is none."""
+    own = [each.comparison.experiment for each in variants if each.comparison and not each.comparison.differences]
+    places = {(experiment.paper, experiment.artifact) for experiment in own}
+    if len(own) < len(variants) or len(places) > 1:
+        return ""
+    ((key, name),) = places
+    (artifact,) = [artifact for artifact in find_paper(key).artifacts() if artifact.name == name]
+    return fill_command(artifact, own, seeds=seeds)
+
+
+def is_past(value: Median, baseline: float, sign: float) -> bool:
+    """Return whether a median, including its interval if there is one, is better than a baseline.
+
+    Args:
+        sign: the factor that makes lower values better (`Metric.sign`).
+    """
+    bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
+    return all(sign * bound < sign * baseline for bound in bounds)
+
+
+def tasks(conditions: Sequence[Condition], trials: Container[str], quick: Container[str]) -> list[list[Condition]]:
+    """Group the conditions by task, those first that compare most models.
+
+    The conditions of a task are in the order of their lengths, as far as these are numbers; quick presets and then
+    trials are last.
+    """
+    by_task: dict[str, list[Condition]] = {}
+    for condition in conditions:
+        by_task.setdefault(condition.task, []).append(condition)
+
+    def place(condition: Condition) -> tuple[bool, bool, float]:
+        length = condition.settings.get("sequence_length")
+        return condition.key in trials, condition.key in quick, length if isinstance(length, (int, float)) else 0
+
+    def models(group: Sequence[Condition]) -> int:
+        compared = [condition for condition in group if condition.key not in trials and condition.key not in quick]
+        return max((len({variant.run.model for variant in each.variants}) for each in compared), default=0)
+
+    return sorted((sorted(group, key=place) for group in by_task.values()), key=lambda group: -models(group))

@@ -1,0 +1,144 @@
+"""All figures of a page, with their remarks and their blocks of data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.paper_tables import fill_command
+from orthobench.reporting.account.account import Account
+from orthobench.reporting.account.names import short_labels
+from orthobench.reporting.account.paper_views import ArtifactView
+from orthobench.reporting.account.part_cache import PartCache
+from orthobench.reporting.account.studies import StoredStudy
+from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.drawn_studies import draw_study
+from orthobench.reporting.figures.figure_json import figure_json
+from orthobench.reporting.figures.figures import Drawn, condition_figures
+from orthobench.reporting.figures.length_figures import over_length
+from orthobench.reporting.figures.paper_figures import panel_figures
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.compressed_blocks import json_block
+from orthobench.reporting.tables.study_tables import study_tables
+from orthobench.reporting.tables.table import Table
+
+NO_RATES: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The figures of a condition, a panel of a paper or a study.
+
+    Attributes:
+        key: the key of the condition or panel, or "study-" and the name of the study.
+        figures: captions and figures, by name.
+        remarks: what is said after each caption, by name.
+        block: the data of the figures.
+        command: what measures them; empty for conditions, whose runs have their own commands.
+        tables: the tables of a study.
+    """
+
+    key: str
+    figures: Drawn
+    remarks: dict[str, str]
+    block: Markup
+    command: str = ""
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """The figures of a page.
+
+    Attributes:
+        parts: by their keys.
+        file_names: the first part of the names of files for the figures of each condition or panel, and its metric.
+    """
+
+    styles: Styles
+    parts: dict[str, Part]
+    file_names: dict[str, tuple[str, str]]
+
+
+def draw(account: Account, cache: PartCache) -> Drawings:
+    """Draw what is measured; of earlier drawings, those of results that have changed are drawn again."""
+    conditions = [*account.conditions, *(each for result in account.studies for _, each in result.conditions)]
+    styles = cache("styles", conditions, None, lambda: Styles(conditions, cache.previous("styles")))
+    panels = [(part, panel) for view in account.papers for part in view.artifacts for panel in part.panels]
+    parts = [
+        *(_study_part(result, styles, cache) for result in account.studies),
+        *(_condition_part(condition, styles, cache) for condition in account.conditions),
+        *(_panel_part(part, panel, styles, cache) for part, panel in panels),
+    ]
+    return Drawings(styles, {part.key: part for part in parts}, _file_names(account))
+
+
+def _study_part(result: StoredStudy, styles: Styles, cache: PartCache) -> Part:
+    name = result.study.name
+
+    def build() -> Part:
+        tables = study_tables(result)
+        return _part(f"study-{name}", draw_study(result, styles), command=f"orthobench study {name}", tables=tables)
+
+    looks = styles.looks([condition for _, condition in result.conditions])
+    return cache(f"figures-study-{name}", [result], looks, build)
+
+
+def _condition_part(condition: Condition, styles: Styles, cache: PartCache) -> Part:
+    def build() -> Part:
+        lengths = over_length(condition, styles)
+        figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
+        return _part(condition.key, figures, rates=_rates(condition))
+
+    return cache(f"figures-{condition.key}", [condition], styles.looks([condition]), build)
+
+
+def _panel_part(part: ArtifactView, panel: Condition, styles: Styles, cache: PartCache) -> Part:
+    def build() -> Part:
+        command = fill_command(part.artifact, part.printed, part.printed)
+        return _part(panel.key, panel_figures(part, panel, styles), rates=_rates(panel), command=command)
+
+    variants = [variant for each in part.panels for variant in each.variants]
+    values = styles.looks([panel]), [variant.label for variant in variants]
+    return cache(f"figures-{panel.key}", [run for variant in variants for run in variant.runs], values, build)
+
+
+def _part(
+    key: str,
+    figures: Drawn,
+    rates: Mapping[str, Any] = NO_RATES,
+    command: str = "",
+    tables: Sequence[Table] = (),
+) -> Part:
+    plain = {name: figure_json(figure) for name, (_, figure) in figures.items()}
+    words = {name: remarks(figure) for name, (_, figure) in figures.items()}
+    data = json_block(f"figures-{key}", {"figures": plain, "rates": rates})
+    return Part(key, figures, words, data, command, tables)
+
+
+def _rates(condition: Condition) -> dict[str, list[float | None]]:
+    """Return iterations and training seconds per epoch, by variant label."""
+    return {
+        variant.label: [
+            variant.run.iterations_per_epoch,
+            variant.seconds_per_epoch.mean if variant.seconds_per_epoch else None,
+        ]
+        for variant in condition.variants
+    }
+
+
+def _file_names(account: Account) -> dict[str, tuple[str, str]]:
+    named = [(condition, account.labels[condition.key]) for condition in account.conditions]
+    for view in account.papers:
+        for part in view.artifacts:
+            panels = zip(part.panels, short_labels(part.panels), strict=True)
+            named += [(panel, f"{view.paper.short_name} {part.artifact.name} {label}") for panel, label in panels]
+    return {
+        condition.key: (re.sub(r"[^\w.]+", "-", name.replace(" = ", "")).strip("-"), condition.metric.name)
+        for condition, name in named
+    }

@@ -1,0 +1,217 @@
+"""The tables of a study's section: lengths up to which models succeed, scores, and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from orthobench.analysis.by_length import (
+    BIN,
+    HELD,
+    as_scores,
+    held_length,
+    length_curve,
+    longer_metric,
+    scores_at,
+)
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.horizons import fits, horizons, median_horizon
+from orthobench.errors import counted
+from orthobench.reporting.account.captions import capitalized
+from orthobench.reporting.account.names import name_of
+from orthobench.reporting.account.studies import StoredStudy
+from orthobench.reporting.tables.table import Table, table_of
+from orthobench.store import Benchmark, Status
+
+UNFITTED = "not fitted"
+"""Stands for the longest held length of a model that does not hold the training lengths."""
+DIVERGED = "diverged"
+"""Stands for the results of a model of which every run that ended diverged."""
+
+
+def study_tables(result: StoredStudy) -> list[Table]:
+    """Return the tables of a study that have data."""
+    match result.study.drawing:
+        case "times":
+            names = result.study.names
+            return [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
+        case "state_tracking":
+            return length_tables(result.conditions)
+        case "longer_tests":
+            return longer_table(result.conditions)
+    return []
+
+
+def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
+    """Return two tables of variants by figure: the longest held length, and the median result over all test sequences.
+
+    Args:
+        conditions: each with the name of its figure; the labels of its variants are the rows.
+    """
+    figures = list(dict.fromkeys(figure for figure, _ in conditions))
+    variants = {(variant.label, figure): variant for figure, condition in conditions for variant in condition.variants}
+    labels = sorted({label for label, _ in variants}, key=str.lower)
+    if not labels:
+        return []
+
+    def table(caption: str, cells: Mapping[tuple[str, str], tuple[float, str]]) -> Table:
+        def rank(label: str) -> tuple[float, int]:
+            known = [cells[label, figure][0] for figure in figures if (label, figure) in cells]
+            return -sum(known), -len(known)
+
+        rows = [
+            (label, *(cells.get((label, figure), (0.0, "–"))[1] for figure in figures))
+            for label in sorted(labels, key=rank)
+        ]
+        return table_of(caption, ("model", *figures), rows)
+
+    counts = [len(variant.finished) for variant in variants.values() if variant.finished]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    seeds = counted(most, "finished seed") if fewest == most else f"{fewest} to {most} finished seeds"
+    summary = f": the median of {seeds}, and their range" if most > 1 else f", with {seeds}"
+    diverged = {cell: _diverged(variant) for cell, variant in variants.items()}
+    lost = " Diverged: training ended because the loss grew too large or was not finite." * any(diverged.values())
+
+    def with_diverged(texts: Mapping[tuple[str, str], tuple[float, str]]) -> dict[tuple[str, str], tuple[float, str]]:
+        alone = {cell: (0.0, DIVERGED) for cell, number in diverged.items() if number}
+        also = {cell: f", {diverged[cell]} {DIVERGED}" if diverged[cell] else "" for cell in texts}
+        return alone | {cell: (rank, words + also[cell]) for cell, (rank, words) in texts.items()}
+
+    results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
+    lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
+    read = f"reads the states, at least {HELD:.0%} of the way from chance to 1 (probe error_control)"
+    held = f"is at least {HELD:.0%} of the way from chance to 1, in means over {BIN} lengths"
+    measure = read if any(map(horizons, variants.values())) else held
+    return [
+        table(
+            f"The longest test length up to which the median seed {measure}. A plus sign marks the longest test "
+            f"length. {capitalized(UNFITTED)}: the median seed is below that already at the lengths of training.{lost}",
+            with_diverged(lengths_held),
+        ),
+        table(
+            f"The main metric of all test sequences in the last test, in percent{summary}.",
+            with_diverged(results),
+        ),
+    ]
+
+
+def _diverged(variant: VariantData) -> int:
+    return sum(run.status == Status.DIVERGED for run in variant.runs)
+
+
+def _result(variant: VariantData) -> tuple[float, str] | None:
+    """Return the median final value over seeds, and a label such as "98.2 (95.1 to 99.0)"; None without one."""
+    values = [run.final_value for run in variant.finished if run.final_value is not None]
+    if not values:
+        return None
+    middle, low, high = (100 * float(f(values)) for f in (np.median, np.min, np.max))
+    return middle, f"{middle:.1f}" if len(values) == 1 else f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+
+def longest_held(variant: VariantData) -> tuple[float, str] | None:
+    """Return the longest held length of the median seed and its text; None without scores by length.
+
+    Where runs have the probe `error_control`, it is their measured horizon.
+    """
+    if (horizon := median_horizon(variant)) is not None:
+        if not fits(variant):
+            return 0.0, UNFITTED
+        length = min(horizon, max(each.longest for each in horizons(variant)))
+        return length, f"{length:.0f}{'+' * (horizon > length)}"
+    curve = length_curve(variant) if variant.finished else None
+    if curve is None:
+        return None
+    if fits(variant) is False:
+        return 0.0, UNFITTED
+    length, is_end = held_length(curve.x, as_scores(curve.median, variant))
+    return length, "none" if not length else f"{length:.0f}{'+' if is_end else ''}"
+
+
+def _about(conditions: Sequence[tuple[str, Condition]]) -> str:
+    """Say what the scores are, and by which metrics."""
+    named = dict.fromkeys(
+        f"{condition.task} by {longer}" for _, condition in conditions if (longer := longer_metric(condition))
+    )
+    words = f": {'; '.join(named)}" if named else ""
+    return (
+        "From 0, the baseline, to 100, perfect: the median over seeds; at the multiples of T from one test after "
+        f"training{words}."
+    )
+
+
+def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
+    """Return the table of all variants: the median score at each multiple, in percent, by figure."""
+    cells: dict[str, dict[tuple[str, int], float]] = {}
+    for figure, condition in conditions:
+        for variant in condition.variants:
+            for multiple, values in scores_at(variant).items():
+                cells.setdefault(variant.label, {})[figure, multiple] = 100 * median(values)
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    if not columns:
+        return []
+    labels = sorted(cells, key=lambda label: (-sum(cells[label].values()), label))
+    rows = [
+        (label, *(f"{cells[label][column]:.0f}" if column in cells[label] else "–" for column in columns))
+        for label in labels
+    ]
+    headings = ("model", *(f"{figure} {multiple}T" for figure, multiple in columns))
+    return [table_of(_about(conditions), headings, rows)]
+
+
+def _table_3(record: Benchmark, names: Mapping[str, str]) -> Table:
+    rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
+    base = next(row for row in rows if row["model"] == "rnn")
+    return table_of(
+        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and published for a Core "
+        f"i5-7400 with a GTX 1080, with the ratio to the plain RNN of n = {base['hidden_size']}.",
+        ("model", "n", "measured", "published", "x RNN, measured", "x RNN, published"),
+        [
+            (
+                name_of(row["model"], names),
+                str(row["hidden_size"]),
+                f"{row['minutes']:.3g}",
+                f"{row['printed']:.3g}",
+                f"{row['minutes'] / base['minutes']:.2f}",
+                f"{row['printed'] / base['printed']:.2f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _lstms(result: StoredStudy) -> Table:
+    rows = [row for row in _rows(result.record, "table 3") if row["model"] == "lstm"]
+    measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
+    printed = [(f"published, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
+    return table_of(
+        "The LSTM's seconds per epoch, next to the numbers on slides about AntisymmetricRNN (sizes not stated).",
+        ("LSTM", "seconds"),
+        [*measured, *printed],
+    )
+
+
+def _equal_size(record: Benchmark, names: Mapping[str, str]) -> Table:
+    rows = _rows(record, "equal size")
+    base = next(row for row in rows if row["model"] == "rnn")
+    return table_of(
+        f"The same for every model at one size, n = {base['hidden_size']}.",
+        ("model", "minutes", "x RNN"),
+        [
+            (name_of(row["model"], names), f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}")
+            for row in rows
+        ],
+    )
+
+
+def _rows(record: Benchmark, shape: str) -> list[dict[str, Any]]:
+    shapes = record.results["shapes"]
+    rows: list[dict[str, Any]] = next(entry["rows"] for entry in shapes if entry["shape"]["name"] == shape)
+    return rows
+
+
+def _machine(record: Benchmark) -> str:
+    threads = "" if record.environment.facts["accelerator"] else f", {record.results['threads']} threads"
+    return record.environment.machine + threads

@@ -1,0 +1,132 @@
+"""What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
+
+`make readme` renews the tables of README.md, docs/any-layer.md and docs/findings.md, and the pictures.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+from orthobench.analysis.claims import count_claims
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.judged import choice_of
+from orthobench.analysis.paper_tables import TIMES, TableCell
+from orthobench.analysis.placement import FILE, HEADINGS, Rival
+from orthobench.analysis.statistics import FEWEST_SEEDS
+from orthobench.api.placement import step_milliseconds
+from orthobench.planning.tuned_protocol import protocol
+from orthobench.plugins.layers import is_layer
+from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models
+from orthobench.reporting.account.paper_views import distinct_numbers
+from workshop.website import findings
+from workshop.website.markdown import renew_tables, table
+from workshop.website.matrix_picture import note_on_tuning, picture
+from workshop.website.results import decided, everything
+
+ROOT = Path(__file__).resolve().parents[2]
+README, LAYERS = ROOT / "README.md", ROOT / "docs" / "any-layer.md"
+RESULTS = ROOT / "orthobench" / "analysis" / FILE
+
+
+def pictures() -> dict[Path, str]:
+    """Draw the pictures of the findings, and the matrix for light and dark pages, by the file of each picture."""
+    matrix = compute_matrix(everything().conditions)
+    return findings.pictures(everything()) | {
+        ROOT / "docs" / f"matrix-{name}.svg": picture(matrix, name == "dark", note_on_tuning(matrix))
+        for name in ("light", "dark")
+    }
+
+
+def tuned_results() -> str:
+    """Return the scores of the built-in cells in the columns of the tuned protocol, as the installation has them."""
+    built_in = families_of_models()
+    rows = []
+    for column in protocol().columns:
+        for condition in everything().conditions:
+            own = condition.settings
+            if condition.task != column.task or any(own.get(name) != value for name, value in column.settings.items()):
+                continue
+            for variant in sorted(condition.variants, key=lambda variant: variant.run.model):
+                choice = choice_of(condition, variant) if variant.scores else None
+                if choice is None or variant.run.model not in built_in:
+                    continue
+                times = [time for run in variant.runs if (time := step_milliseconds(run)) is not None]
+                chosen = " ".join(f"{name}={value}" for name, value in choice.settings.items())
+                scores, time = tuple(variant.solved_shares), min(times, default=None)
+                parameters = variant.run.parameter_count
+                rows.append(
+                    Rival(column.name, condition.key, variant.run.model, parameters, time, scores, chosen).row()
+                )
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows([HEADINGS, *rows])
+    return text.getvalue()
+
+
+def papers_table() -> str:
+    """Build the table of papers, with the verdicts on their claims and on their numbers; times are left out.
+
+    Claims are counted as in the headlines of the page (`count_claims`). A number that two papers print for the same
+    runs counts for the first of them.
+    """
+    first = {id(number.cell) for number in distinct_numbers(everything().papers)}
+    rows = []
+    for view in everything().papers:
+        claims = count_claims(view.claim_results).words
+        cells = [
+            (entry.part.artifact.name, *entry.cell[1:]) for entry in decided() if entry.paper is view and entry.cell
+        ]
+        cells = [cell for cell in cells if cell[2].printed.metric not in TIMES]
+        numbers = _numbers([cell for cell in cells if id(cell[2]) in first])
+        repeated = sum(id(cell[2]) not in first for cell in cells)
+        if repeated:
+            numbers.append(f"{repeated} more, from the runs counted above")
+        if claims or numbers:
+            rows.append([view.paper.short_name, claims or "–", "; ".join(numbers) or "–"])
+    return table(["paper", "claims", "numbers"], rows)
+
+
+def _numbers(cells: Sequence[tuple[str, str, TableCell]]) -> list[str]:
+    """Return the numbers that three seeds decide in words, and the count of the others by their verdict."""
+    valued = [(part, label, cell) for part, label, cell in cells if cell.printed.value is not None]
+    decisive = [
+        f"{part}, {label}: {cell.measured.value:.3g}, published {cell.printed.text}, {cell.words}"
+        for part, label, cell in valued
+        if (cell.is_settled or cell.is_refuted) and cell.measured
+    ]
+    others = Counter(cell.words for _, _, cell in valued if not (cell.is_settled or cell.is_refuted))
+    return decisive + [f"{count} {words}" for words, count in others.most_common()]
+
+
+def layers_table() -> str:
+    """Build the table of the layers of other packages, and of the models that trained on the same tasks."""
+
+    def is_of_layers(condition: Condition) -> bool:
+        return any(is_layer(variant.run.model) for variant in condition.variants)
+
+    matrix = compute_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
+    names = [f"`{row.label}`" if is_layer(row.model) else row.label for row in matrix.rows]
+    rows = [[name, *map(_score, row.cells)] for name, row in zip(names, matrix.rows, strict=True)]
+    return table(["layer or model", *(column.label for column in matrix.columns)], rows)
+
+
+def _score(cell: MatrixCell | None) -> str:
+    if cell is None:
+        return "–"
+    spread = f" ({100 * cell.low:.0f} to {100 * cell.high:.0f})" if cell.is_spread else ""
+    return f"{100 * cell.score:.0f}{spread}" + (f", {cell.seeds} of {FEWEST_SEEDS} seeds" if cell.has_few_seeds else "")
+
+
+def with_tables() -> dict[Path, str]:
+    """Return the documents with their updated tables, and the table that the package has, by file."""
+    tables = {"papers": papers_table(), "layers": layers_table(), **findings.tables(everything())}
+    documents = (README, LAYERS, findings.PAGE)
+    return {file: renew_tables(file.read_text("utf-8"), tables) for file in documents} | {RESULTS: tuned_results()}
+
+
+if __name__ == "__main__":
+    for file, content in {**with_tables(), **pictures()}.items():
+        file.write_text(content, "utf-8")
