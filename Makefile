@@ -46,7 +46,7 @@ demo: $(BASE)/.installed
 # The documentation site: site/index.html opens from the disk. The build reads no network. A server shows 404.html at any
 # depth; SITE_URL=https://you.github.io/orthobench/ writes links into it that hold everywhere.
 docs: $(INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)

@@ -70,8 +70,10 @@ def compare_databases(
     Neither database changes.
 
     Args:
-        first, second: files or SQLAlchemy URLs.
-        value, paired: as for `compare`.
+        first: a file or an SQLAlchemy URL.
+        second: another one.
+        value: as for `compare`.
+        paired: as for `compare`.
         where: conditions that restrict the runs of both databases.
         conditions: further conditions by name, such as `task="adding"`.
 
