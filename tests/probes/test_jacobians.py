@@ -286,10 +286,10 @@ def test_every_model_has_a_score_of_its_step_and_one_of_each_matrix(name):
 @pytest.mark.parametrize("name", Catalog().names("model"))
 def test_every_model_has_its_row_in_the_manual(name):
     """The row may call the parts of the state by other letters than the class."""
-    lines = (ROOT / "docs" / "orthogonality.md").read_text("utf-8").splitlines()
+    lines = (ROOT / "docs" / "tasks-and-models.md").read_text("utf-8").splitlines()
     rows, expected = [line for line in lines if line.startswith(f"| `{name}` |")], row_of(name)
     assert [re.sub(r"[^|]*:", "", row) for row in rows] == [re.sub(r"[^|]*:", "", expected)], (
-        f"docs/orthogonality.md, the table of models, needs this row: {expected}"
+        f"docs/tasks-and-models.md, the table of models, needs this row: {expected}"
     )
 
 

@@ -1,6 +1,6 @@
 """What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
 
-`make readme` renews the tables of README.md, docs/any-layer.md and docs/findings.md, and the pictures.
+`make readme` renews the tables of README.md, docs/extend.md and docs/findings.md, and the pictures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workshop.website.matrix_picture import note_on_tuning, picture
 from workshop.website.results import decided, everything
 
 ROOT = Path(__file__).resolve().parents[2]
-README, LAYERS = ROOT / "README.md", ROOT / "docs" / "any-layer.md"
+README, LAYERS = ROOT / "README.md", ROOT / "docs" / "extend.md"
 RESULTS = ROOT / "orthobench" / "analysis" / FILE
 
 
