@@ -133,6 +133,11 @@ def test_docstring_is_split_into_sentence_equations_and_text():
     assert parts == ("First.", ["a = b", "c = d", "e = f"], ["The rest."])
 
 
+def test_table_in_a_docstring_becomes_a_table():
+    (rows,) = equations.docstring_parts("First.\n\n| a | b |\n| --- | --- |\n| c_d | [1, 2] |")[2]
+    assert plugins.prose(rows) == "| a | b |\n| --- | --- |\n| c&#95;d | &#91;1, 2&#93; |\n"
+
+
 def test_paper_page_has_every_published_number_and_claim(generated):
     for paper in papers():
         text = " ".join(generated[f"papers/{paper.key}.md"].replace("\\", "").split())

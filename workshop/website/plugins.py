@@ -64,6 +64,11 @@ def _purpose(cls: Any) -> str:
 
 def prose(paragraph: str) -> str:
     """Convert a paragraph of a docstring to Markdown; numbers of discrepancies become links to their page."""
+    if paragraph.startswith("|"):
+        header, _, *rows = (
+            [escape(cell.strip()) for cell in line.strip("| ").split("|")] for line in paragraph.splitlines()
+        )
+        return table(header, rows)
     return re.sub(r"\bD-\d+\b", lambda match: f"[{match[0]}](../discrepancies.md)", escape(paragraph))
 
 
