@@ -68,7 +68,7 @@ def command(
 
     Train the same search for the learning rates of each model, judged by validation data. Then train fresh seeds of the
     best settings, and compare the first model with each other one, as `orthobench compare` does. The same command goes
-    on where it was interrupted, and --dry-run states the budget; see docs/protocol.md.
+    on where it was interrupted, and --dry-run states the budget; see docs/comparison.md.
     """
     names = split_names(models) if models else []
     if not names and not quiet:  # at once, because planning all models takes a while

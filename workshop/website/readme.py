@@ -1,6 +1,6 @@
 """What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
 
-`make readme` renews the tables of README.md, docs/any-layer.md and docs/findings.md, and the pictures.
+`make readme` renews the tables of README.md and docs/findings.md, and the pictures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workshop.website.matrix_picture import note_on_tuning, picture
 from workshop.website.results import decided, everything
 
 ROOT = Path(__file__).resolve().parents[2]
-README, LAYERS = ROOT / "README.md", ROOT / "docs" / "any-layer.md"
+README = ROOT / "README.md"
 RESULTS = ROOT / "orthobench" / "analysis" / FILE
 
 
@@ -122,8 +122,8 @@ def _score(cell: MatrixCell | None) -> str:
 
 def with_tables() -> dict[Path, str]:
     """Return the documents with their updated tables, and the table that the package has, by file."""
-    tables = {"papers": papers_table(), "layers": layers_table(), **findings.tables(everything())}
-    documents = (README, LAYERS, findings.PAGE)
+    tables = {"papers": papers_table(), **findings.tables(everything())}
+    documents = (README, findings.PAGE)
     return {file: renew_tables(file.read_text("utf-8"), tables) for file in documents} | {RESULTS: tuned_results()}
 
 
