@@ -37,10 +37,12 @@ class _Body:
     Args:
         available: the texts of leaves, and of all other nodes that need not be computed.
         roots: the expressions that the function computes.
+        fields: those of `struct part`.
     """
 
-    def __init__(self, available: Mapping[Node, str], roots: Iterable[Node]) -> None:
+    def __init__(self, available: Mapping[Node, str], roots: Iterable[Node], fields: Mapping[str, int]) -> None:
         self.lines: list[str] = []
+        self.fields = fields
         self._texts = dict(available)
         self._uses: Counter[Node] = Counter(roots)
         for node in ordered(self._uses, lambda node: node in available):
@@ -92,29 +94,16 @@ class _Body:
 
 
 @dataclass(eq=False)
-class _Part:
-    """A part of a phase, forward or backward; see `struct part`.
-
-    Attributes:
-        body: the body of its function.
-        fields: its fields in C.
-    """
-
-    body: _Body
-    fields: dict[str, int]
-
-
-@dataclass(eq=False)
 class _Parts:
     """The parts of a phase in one direction.
 
     Attributes:
-        parts: in the order in which they run.
+        bodies: in the order in which they run.
         held: how many numbers they hand on to later ones.
         means: those that they compute.
     """
 
-    parts: list[_Part]
+    bodies: list[_Body]
     held: int
     means: list[Node]
 
@@ -159,11 +148,13 @@ def _divided(
         results = [(f"u->kept[{kept + at}]", node) for at, node in enumerate(held[k])]
         before = len(known) + len(result.means)
         results += [(f"u->mean[{before + at}]", node.args[0]) for at, node in enumerate(own)]
-        body = _Body(available if k else {**available, **first}, [node for _, node in results] if own else ends)
+        fields = {"number": k, "is_last": int(not own), "kept": kept - handed, "keeps": kept + len(held[k]) - handed}
+        fields |= {"means": before, "adds": before + len(own)}
+        roots = [node for _, node in results] if own else ends
+        body = _Body(available if k else {**available, **first}, roots, fields)
         for target, node in results:
             body.assign(target, node)
-        fields = {"number": k, "is_last": int(not own), "kept": kept - handed, "keeps": kept + len(held[k]) - handed}
-        result.parts.append(_Part(body, {**fields, "means": before, "adds": before + len(own)}))
+        result.bodies.append(body)
         available |= {node: f"u->kept[{kept + at}]" for at, node in enumerate(held[k])}
         available |= {node: f"u->mean[{before + at}]" for at, node in enumerate(own)}
         kept += len(held[k])
@@ -182,8 +173,9 @@ def written(plan: Plan, name: str) -> str:
     saved, loaded = saved_for(plan, gradient)
     saved.sort(key=lambda node: plan.level[node])
     kept = _kept(plan, saved)
+    both = plan.reads_both
     carried = {k for stage in gradient.stages for k in stage.states} | (
-        {1} if len(plan.states) > 1 and not plan.reads_both else set()
+        {1} if len(plan.states) > 1 and not both else set()
     )
     known: list[Node] = []  # the means, first those of the forward pass
     directions: dict[str, list[_Parts]] = {"forward": [], "backward": []}
@@ -193,7 +185,7 @@ def written(plan: Plan, name: str) -> str:
     for number in reversed(range(len(plan.phases))):
         directions["backward"].insert(0, _backward(plan, gradient, number, saved, loaded, carried, known))
         known += directions["backward"][0].means
-    held = max(each.held for phases in directions.values() for each in phases)
+    held = max(each.held for of_phases in directions.values() for each in of_phases)
     for count, limit, what in (
         (len(saved), SAVED, "numbers to save for the backward pass"),
         (max(len(kept), len(gradient.handed)) + held, KEPT, "numbers that one part hands to another"),
@@ -201,11 +193,11 @@ def written(plan: Plan, name: str) -> str:
     ):
         if count > limit:
             raise UnfitError(f"{count} {what}, and the loops have {limit}")
-    phases, lines = [], []
+    parts, lines = [], []
     for number, phase in enumerate(plan.phases):
         forward, backward = (directions[each][number] for each in ("forward", "backward"))
         stage = gradient.stages[number]
-        text = "\n".join(line for part in backward.parts for line in part.body.lines)
+        text = "\n".join(line for body in backward.bodies for line in body.lines)
         is_last = number == len(plan.phases) - 1
         fields = {
             "products": len(phase.products),
@@ -214,8 +206,8 @@ def written(plan: Plan, name: str) -> str:
             "saved": sum(plan.level[node] == number for node in saved),
             "kept": len(gradient.handed if is_last else kept),
             "means": len(forward.means) + len(backward.means),
-            "parts_forward": len(forward.parts) - 1,
-            "parts_backward": len(backward.parts) - 1,
+            "parts_forward": len(forward.bodies) - 1,
+            "parts_backward": len(backward.bodies) - 1,
             "states": sum(1 << k for k, at in enumerate(plan.phase_of) if at == number),
             "outputs": _outputs(plan, gradient, number) if len(plan.phases) > 1 else 0,
             "sums": sum(1 << k for k, node in enumerate(plan.vectors) if node in stage.vectors),
@@ -223,24 +215,23 @@ def written(plan: Plan, name: str) -> str:
             "before": sum(1 << k for k in range(2) if f"u->before[{k}]" in text),
             "after": sum(1 << k for k in range(2) if f"u->after[{k}]" in text),
         }
-        phases.append(f"    .phase[{number}] = {{.reads = {phase.reads}{_given(fields)}}},")
-        for direction, parts in (("forward", forward.parts), ("backward", backward.parts)):
-            for each in parts:
-                suffix = _suffix(number, each)
-                rule = f"{name}_{direction}_{suffix}"
-                lines += [f"INLINE void {rule}(struct unit *u) {{", *(f"    {line}" for line in each.body.lines)]
-                lines += ["}", ""]
-                epilogue = f"finish_{direction}_{suffix}, {direction}, {name}, {number}, {rule}"
-                lines += [f"PART({epilogue}{_given(each.fields)})" if known else f"EPILOGUE({epilogue})", ""]
+        parts.append(f"    .phase[{number}] = {{.reads = {phase.reads}{_given(fields)}}},")
+        bodies = [("forward", body) for body in forward.bodies] + [("backward", body) for body in backward.bodies]
+        for direction, body in bodies:
+            suffix = _suffix(number, body)
+            rule = f"{name}_{direction}_{suffix}"
+            lines += [f"INLINE void {rule}(struct unit *u) {{", *(f"    {line}" for line in body.lines), "}", ""]
+            epilogue = f"finish_{direction}_{suffix}, {direction}, {name}, {number}, {rule}"
+            lines += [f"PART({epilogue}{_given(body.fields)})" if known else f"EPILOGUE({epilogue})", ""]
     for direction, of_phases in directions.items():
         epilogues = ", ".join(
-            f"finish_{direction}_{_suffix(number, each)}" for number, own in enumerate(of_phases) for each in own.parts
+            f"finish_{direction}_{_suffix(number, body)}" for number, own in enumerate(of_phases) for body in own.bodies
         )
         lines += [f"int {name}_{direction}(const struct dense *p, int64_t first, int64_t last) {{"]
         lines += [f"    return run_{direction}(&{name}, p, first, last, (epilogue *const[]){{{epilogues}}});", "}", ""]
     head = ['#include "compiled.h"', "", f"static const struct cell {name} = {{", f"    .phases = {len(plan.phases)},"]
     head += [f"    .carried = {sum(1 << k for k in carried)},", *([f"    .held = {held},"] if held else [])]
-    return "\n".join([*head, *phases, "};", "", *lines])
+    return "\n".join([*head, *parts, "};", "", *lines])
 
 
 def _given(fields: Mapping[str, int]) -> str:
@@ -248,8 +239,8 @@ def _given(fields: Mapping[str, int]) -> str:
     return "".join(f", .{field} = {value}" for field, value in fields.items() if value)
 
 
-def _suffix(phase: int, part: _Part) -> str:
-    number = part.fields["number"]
+def _suffix(phase: int, body: _Body) -> str:
+    number = body.fields["number"]
     return f"{phase}_{number}" if number else f"{phase}"
 
 
@@ -298,7 +289,7 @@ def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node], known
     # The second phase does not have the products from which the first one computes a mean.
     ends += [node for node in ordered(plan.roots) if node.op == "mean" and plan.level[node] == number]
     divided = _divided(ends, available, first, known, len(kept))
-    body = divided.parts[-1].body
+    body = divided.bodies[-1]
     for target, node in results:
         body.assign(target, node)
     names = [body.named(plan.states[k]) for k in states]  # a state may be read after another one is replaced
@@ -339,7 +330,7 @@ def _backward(
     states = [(k, stage.states.get(k, zero)) for k in sorted(own | stage.states.keys())]
     ends = [node for pairs in (results, handed, states) for _, node in pairs]
     divided = _divided(ends, available, first, known, len(gradient.handed))
-    body = divided.parts[-1].body
+    body = divided.bodies[-1]
     for target, node in results:
         body.assign(target, node)
     last = [(f"u->kept[{k}]", "", body.named(node)) for k, node in handed]
