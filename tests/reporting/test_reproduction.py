@@ -110,7 +110,7 @@ def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     text = reproduction(collect(database.store), [database.view(whole)], [])
     assert (
         "| It falls | held (1 seed), not counted: fewer than 3 seeds | "
-        "ends at 0.01, limit 0.1; below it: 1 of 1 seeds, all of the last tests |"
+        "end: 0.01; limit: 0.1; share of the last tests below it: 1 |"
     ) in text
     assert "So?" not in text
     against = "1 of 1 seeds, all of the last tests"
@@ -138,7 +138,7 @@ def test_opening_table_has_every_number_and_decided_claim(database):
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4
     assert sorted(lines[2:]) == [
-        "| k | figure 1 | It falls | ends at 0.01 to 90, limit 50; below it: 3 of 4 seeds, 75 % of the last tests "
+        "| k | figure 1 | It falls | end: 0.01 to 90; limit: 50; share of the last tests below it: 0.75 "
         "| 4 | depends on the seed (3 of 4 seeds) |",
         "| k | table 1: rnn, n = 8, mse | 0.25 | 0.05 \\[0.05, 0.05\\] | 3 | differs, better |",
     ]

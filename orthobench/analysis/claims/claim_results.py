@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
-from orthobench.analysis.claims.claim import Claim
+from orthobench.analysis.claims.claim import Claim, Numbers, listed
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
 from orthobench.errors import counted
+
+
+class Lack(StrEnum):
+    """Why a claim is not decided."""
+
+    RUNS = "needs finished runs"
+    DIVERGED = "needs runs that do not diverge"
+    METRIC = "needs runs with this metric or probe"
+    PAIRS = "no pair of runs can be compared"
+    ONE_MACHINE = "needs times of one machine and clock"
+    COMPUTED = "needs runs, but the figure is computed"
+    PANEL = "needs a panel of the figure"
+    STUDY = "needs a complete study at the paper's size"
 
 
 @dataclass(frozen=True)
@@ -19,6 +33,10 @@ class ClaimResult:
 
     Attributes:
         share: the share, or the lowest one if the claim is about several variants; None if the claim is not decided.
+        numbers: what was measured, and the limits.
+        metric: the label of the metric that the claim names; empty for the task's main one.
+        lack: why the claim is not decided.
+        lacking: the names of what it lacks: models, a metric, a panel or a study.
         evidence: identifies the check and the runs that decide it; empty if this does not matter.
         same_as: the figure or table of another paper for which the same runs decide the same check.
         own: the variants that the claim is about, if it is decided.
@@ -28,12 +46,22 @@ class ClaimResult:
 
     claim: Claim
     share: Share | None
-    reason: str
+    numbers: Sequence[Numbers] = ()
+    metric: str = ""
+    lack: Lack | None = None
+    lacking: Sequence[str] = ()
     evidence: str = ""
     same_as: str = ""
     own: Sequence[VariantData] = ()
     rivals: Sequence[VariantData] = ()
     at_own_settings: bool = False
+
+    @property
+    def reason(self) -> str:
+        """What the claim lacks, or what was measured."""
+        if self.lack:
+            return ": ".join(filter(None, (self.lack, ", ".join(self.lacking))))
+        return ": ".join(filter(None, (self.metric, listed(self.numbers))))
 
     @property
     def conclusion(self) -> Conclusion | Literal["not decided"]:

@@ -11,12 +11,12 @@ from typing import Any
 from orthobench.analysis.claims import (
     ClaimCounts,
     ClaimResult,
+    Lack,
     check_claims,
     check_panels,
     check_runs,
     count_claims,
     read_claims,
-    undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import UNPUBLISHED, PaperTable, TableCell, build_table, fill_command, timed_steps
@@ -330,12 +330,8 @@ def _has(variant: VariantData, group: StudyRuns) -> bool:
 def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimResult]:
     """Check the claims of a figure from a study, once the study is complete at the paper's size."""
     if result is None or not result.is_whole:
-        reason = f"needs orthobench study {artifact.study}"
-        if result is not None and result.is_small:
-            reason += "; only the small version exists"
-        elif result is not None:
-            reason += f"; {result.progress_words}"
-        return [undecided(claim, reason) for claim in read_claims(artifact)]
+        command = f"orthobench study {artifact.study}"
+        return [ClaimResult(claim, None, lack=Lack.STUDY, lacking=[command]) for claim in read_claims(artifact)]
     if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)
     own = [condition for figure, condition in result.conditions if figure == artifact.name]
