@@ -10,7 +10,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.account.studies import StoredStudy
-from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.drawing import MEANINGS, remarks
 from orthobench.reporting.figures.paper_figures import panel_figures
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
@@ -181,6 +181,6 @@ def test_figure_of_orthogonality_says_where_the_back_end_changes(database, tmp_p
     (mark,) = (trace for trace in drawn.data if words in (trace.get("text") or ()))
     at = mark["text"].index(words)
     assert (mark["x"][at], mark["y"][at]) == (1.5, pytest.approx(1.25e-4))
-    assert f"rnn, n = 8: {words}." in remarks(drawn)
+    assert MEANINGS["line-ns-open"] in remarks(drawn)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert words in page
+    assert MEANINGS["line-ns-open"] in page

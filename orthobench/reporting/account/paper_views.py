@@ -35,16 +35,6 @@ class NearMiss:
     experiment: Experiment
     variant: VariantData
 
-    @property
-    def reason(self) -> str:
-        """What differs, as in "20,000 instead of 100,000 training sequences"."""
-        differences = self.experiment.differences(merged_settings(self.variant.run.spec))
-        return " and ".join(
-            f"{own:,} instead of {printed:,} {DATA_SIZES[name]} sequences"
-            for name, (own, printed) in differences.items()
-            if name in DATA_SIZES
-        )
-
 
 @dataclass(frozen=True)
 class ArtifactView:
