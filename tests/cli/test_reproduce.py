@@ -79,13 +79,13 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
-    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 has fewer than 3 seeds"
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 with fewer than three seeds"
     only(claim(1e9), claim(0.0))
     again = orthobench("reproduce", "--small")
     assert again.code == 1
     assert again.err == ""  # nothing was trained
     assert "did not hold" in again.out
-    assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 have fewer than 3 seeds"
+    assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 with fewer than three seeds"
 
 
 @pytest.mark.parametrize("way", ["paper", "small", "file"])

@@ -248,15 +248,15 @@ def test_headlines_count_a_claim_once_if_it_can_fail(database):
     assert [finding.uncounted for finding in (*first.claim_results, *second.claim_results)] == [
         "",
         "even an untrained or deliberately broken model passes",
-        "the same runs decide it in first figure 1",
+        "decided by the same runs: first figure 1",
         "",
-        "fewer than 3 seeds",
+        "fewer than three seeds",
     ]
     counts = count_claims([*first.claim_results, *second.claim_results])
     assert (counts.confirmed, counts.decided, counts.refuted, counts.undecided) == (1, 2, 1, 0)
     assert counts.hollow == (1, 1)
-    apart = "1 has fewer than 3 seeds; 1 repeats another paper's on the same runs; 1 holds even for broken models"
-    assert counts.apart == apart
+    expected = "1 with fewer than three seeds; 1 decided by another paper's runs; 1 that even broken models pass"
+    assert counts.apart == expected
     assert counts.words == "1 held, 1 did not hold"
     computed = [
         ClaimResult(EndsAtDistance(text="", panel=panel, at_least=1.0), share_of_seeds([holds]))
@@ -264,7 +264,7 @@ def test_headlines_count_a_claim_once_if_it_can_fail(database):
     ]
     assert [finding.verdict for finding in computed] == ["held", "did not hold"]
     counts = count_claims(computed)
-    assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
+    assert (counts.decided, counts.apart) == (0, "2 computed")
 
 
 def test_claims_at_settings_chosen_here_count_apart(database):
@@ -279,12 +279,12 @@ def test_claims_at_settings_chosen_here_count_apart(database):
     claims += [stated("ends_below", "lstm", text="lower", share=0.001), stated("best", text="best", others=["lstm"])]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(printed, chosen, few, artifacts=[artifact]))
-    own, one_seed = "at settings chosen here", "fewer than 3 seeds"
+    own, one_seed = "at settings chosen here", "fewer than three seeds"
     assert [result.uncounted for result in view.claim_results] == ["", own, one_seed, own, own]
     counts = count_claims(view.claim_results)
     assert (counts.confirmed, counts.decided, counts.hollow) == (1, 1, (1, 1))
     assert counts.words == "1 held; apart: 1 of 3 held at settings chosen here"
-    assert counts.apart == "1 has fewer than 3 seeds; 1 of 3 held at settings chosen here"
+    assert counts.apart == "1 with fewer than three seeds; 3 at settings chosen here"
     assert (square(view.artifacts[0]).confirmed, square(view.artifacts[0]).against) == (1, 0)
 
 

@@ -173,8 +173,8 @@ def test_started_study_counts_as_partly_measured(database):
         return square(part).status, square(part).words
 
     assert shown(finished, "another") == ("partial", "1 of 2 runs are finished")
-    assert shown("another", "a third") == ("none", "0 of 1 results measured")
-    assert shown(finished)[1].startswith("1 of 1 results measured")
+    assert shown("another", "a third") == ("none", "results measured: 0 of 1")
+    assert shown(finished)[1].startswith("results measured: 1 of 1")
 
 
 def test_small_study_decides_nothing(orthobench, tiny_options):
