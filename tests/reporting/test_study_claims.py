@@ -172,7 +172,7 @@ def test_started_study_counts_as_partly_measured(database):
         part = next(view for view in views if view.artifact.name == "figure 4")
         return square(part).status, square(part).words
 
-    assert shown(finished, "another") == ("partial", "1 of 2 runs are finished")
+    assert shown(finished, "another") == ("partial", "runs finished: 1 of 2")
     assert shown("another", "a third") == ("none", "results measured: 0 of 1")
     assert shown(finished)[1].startswith("results measured: 1 of 1")
 
@@ -257,4 +257,4 @@ def test_runs_of_a_study_without_a_record_are_not_called_unmeasured(database):
     views = view_paper(find_paper("walker2025"), collect(database.store), {}).artifacts
     part = next(view for view in views if view.artifact.study == "longer-sequences")
     assert square(part).status == "partial"
-    assert square(part).words == "1 finished run with its settings, but no complete study"
+    assert square(part).words == "no complete study; finished runs with its settings: 1"

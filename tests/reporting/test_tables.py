@@ -277,7 +277,7 @@ def test_diverged_seed_is_visible_and_decides_nothing(database):
     assert "seeds within: 4 of 5" in table_cell.reason
     assert (table_cell.median.value, table_cell.median.high) == (0.01, math.inf)
     assert (table_cell.variant.solved.reached, table_cell.variant.solved.seeds) == (4, 5)
-    assert "1 of 5 runs diverged; median 0.01" in measured_text(table_cell)
+    assert "diverged: 1 of 5; median: 0.01" in measured_text(table_cell)
     (condition,) = collect(database.store)
     sheet = condition_table(condition, [condition])
     assert sheet.rows[0][sheet.headings.index("seeds")] == "4 of 5, 1 diverged"
@@ -306,7 +306,7 @@ def test_selection_by_test_shows_the_value_at_the_best_validation(database):
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.measured.value, table_cell.by_validation.mean) == (0.1, 0.3)
     assert table_cell.rule == "best test, so chosen by the test data"
-    assert "chosen by test; at the best validation 0.3" in measured_text(table_cell)
+    assert "chosen by test; best validation: 0.3" in measured_text(table_cell)
     lstm_experiment = experiment("lstm", "best_test", [Printed(metric="mse", value=0.1)])
     database.run(lstm_experiment, 0, test=[0.5, 0.1])
     assert "chosen by test; without validation" in measured_text(cell(database.view(paper(lstm_experiment))))
@@ -323,7 +323,7 @@ def test_interval_has_a_heading_with_its_level(database, tmp_path):
     (paper_sheet,) = paper_tables(view)
     assert "90 %" in paper_sheet.headings[-3]
     (row,) = paper_sheet.rows
-    assert ("median 0.125" in row[-1], row[-1].count("["), row[-3].count("[")) == (True, 0, 1)
+    assert ("median: 0.125" in row[-1], row[-1].count("["), row[-3].count("[")) == (True, 0, 1)
     figure = Artifact(name="table 1", shows="learning_curves")
     text = reproduction(conditions, [database.view(paper(rnn_experiment, artifacts=[figure]))], [])
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text("utf-8")

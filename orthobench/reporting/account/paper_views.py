@@ -20,7 +20,6 @@ from orthobench.analysis.claims import (
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import UNPUBLISHED, PaperTable, TableCell, build_table, fill_command, timed_steps
-from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
 from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.account.names import DATA_SIZES, panel_of
@@ -66,7 +65,7 @@ class ArtifactView:
         """How many runs are finished, if a study at the paper's size is in progress; else empty."""
         result = self.study_result
         if self.is_study and self.loose_runs:
-            return f"{counted(self.loose_runs, 'finished run')} with its settings, but no complete study"
+            return f"no complete study; finished runs with its settings: {self.loose_runs}"
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
             return ""
         return result.progress_words
