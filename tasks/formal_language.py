@@ -8,8 +8,15 @@
 | mod_arith | the value modulo 5 of d op d op ... d, with precedence |
 | mod_arith_brackets | the value modulo 5 of an expression with brackets |
 
-The protocols slice, xlstm and deepmind differ in tokens, lengths and operators (`_language_forms.py`); their results
-are not comparable. In each the answer is read at a single step, the string's last: after the last symbol, `=`, or the
+The protocols are those of three programs (`_language_forms.py`), and their results are not comparable:
+
+| protocol | tokens | operators with brackets | steps, batch | largest learning rate |
+| --- | --- | --- | --- | --- |
+| slice | 0 is padding; answers are tokens | + - * | 100 000, 256 | 2e-3, AdamW, warm-up, cosine |
+| xlstm | as slice, but with brackets the numbers come first | + - | 20 000, 256 | 1e-3, AdamW, warm-up, cosine |
+| deepmind | numbers from 0; answers are separate classes | + - * | 10 000, 128 | 1e-3, Adam, gradient norm at most 1 |
+
+In each the answer is read at a single step, the string's last: after the last symbol, `=`, or the
 blank that asks for it. This agrees with the xLSTM program, which appends the answer and shifts. Every epoch has new
 strings. A length in steps includes the last token, so a string of 41 symbols has 42 steps with deepmind. Loss: mean
 cross-entropy in nats. Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025.

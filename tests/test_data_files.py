@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.plugins.layers import find_layer
 from orthobench.spec.resolve import resolve
-from orthobench.testing import problems
 
 TASK = """
 from pathlib import Path
@@ -141,21 +139,6 @@ def test_a_worker_process_has_the_same_key():
     options = ob.SweepOptions(plugins=(Path("mine.py"),), jobs=1)
     sweep = ob.sweep("mine", "rnn", seeds=2, settings=SETTINGS, options=options)
     assert [each.status for each in sweep.runs] == ["finished"] * 2
-
-
-def test_the_task_of_the_guide_meets_the_contract_and_follows_its_file():
-    guide = (Path(__file__).parents[1] / "docs" / "data.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", guide, re.S)
-    Path("series.py").write_text(code)
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=(40, 7, 3)).astype(np.float32), generator.integers(0, 2, 40)
-    np.savez("series.npz", x=x, y=y)
-    assert problems("task", Catalog([Path("series.py")]).load("task", "series")) == []
-    options = ob.RunOptions(plugins=(Path("series.py"),))
-    first = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
-    np.savez("series.npz", x=0 * x, y=y)
-    second = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
-    assert first.key != second.key
 
 
 def test_a_file_that_is_not_named_is_no_part_of_the_key():

@@ -27,8 +27,6 @@ from orthobench.analysis.logged import Values
 from orthobench.store import Status
 
 PROBE = "error_control"
-LEVELS = (0.5, HELD, 0.99)
-"""The scores at which horizons are reported; `HELD` decides whether a run fits, loses or keeps the state."""
 CONFIDENCE = 0.9
 """Of an interval. A higher one would have no length that 64 states of two kinds, all read, show to be above 90 %."""
 FEWEST = 64

@@ -1,6 +1,6 @@
 """Read the user's own data: NumPy files, tables, and folders of labelled recordings.
 
-A file is data: nothing in it is run, so pickled objects are refused. `docs/own-data.md` has the forms.
+A file is data: nothing in it is run, so pickled objects are refused. `docs/data.md` has the forms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read tables: CSV, Parquet and pandas. `docs/own-data.md` has the roles of columns, and what tables mean.
+"""Read tables: CSV, Parquet and pandas. `docs/data.md` has the roles of columns, and what tables mean.
 
 A column is text until its role, or being a feature, decides. Rows are counted from 1, without the names.
 """

@@ -68,7 +68,7 @@ def command(
 
     Train the same search for the learning rates of each model, judged by validation data. Then train fresh seeds of the
     best settings, and compare the first model with each other one, as `orthobench compare` does. The same command goes
-    on where it was interrupted, and --dry-run states the budget; see docs/protocol.md.
+    on where it was interrupted, and --dry-run states the budget; see docs/comparison.md.
     """
     names = split_names(models) if models else []
     if not names and not quiet:  # at once, because planning all models takes a while
@@ -148,17 +148,18 @@ def _print_budget(columns: Sequence[api.TunedColumn]) -> None:
             counts = (f"{cost.search:,}", f"{cost.fresh:,}", f"{cost.left:,}")
             rows.append((model.word, cell(row["hidden_size"]), _parameters(model), cell(row["state"]), *counts, time))
         print_table(("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time"), rows)
-        out.print(f"iterations with {column.seeds} seeds; {_hours_left(seconds, missing)}\n", soft_wrap=True)
+        out.print(f"iterations with {column.seeds} seeds; {_time_left(seconds, missing)}\n", soft_wrap=True)
         total, unknown = total + seconds, unknown + missing
     if len(columns) > 1:
-        out.print(f"all columns: {_hours_left(total, unknown)}", soft_wrap=True)
+        out.print(f"all columns: {_time_left(total, unknown)}", soft_wrap=True)
 
 
-def _hours_left(seconds: float, unknown: int) -> str:
+def _time_left(seconds: float, unknown: int) -> str:
     """Describe the time that is left, without searches of unknown time, of which the number is given."""
-    if unknown and not seconds:
-        return "unknown time left"
-    return f"about {seconds / 3600:.1f} core-hours left" + (f", without {unknown} of unknown time" if unknown else "")
+    if not seconds:
+        return "unknown time left" if unknown else "nothing left"
+    words = f"about {show_duration(seconds)} left on one core"
+    return f"{words}, without {unknown} of unknown time" if unknown else words
 
 
 def _heading(column: api.TunedColumn) -> str:

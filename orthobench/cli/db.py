@@ -232,7 +232,7 @@ def export(
 ) -> None:
     """Write runs, segments and metrics as tables. With --to, send the runs to a tracking program.
 
-    Each export with --to sends new runs, which in TensorBoard replace the earlier ones; see docs/sinks.md.
+    Each export with --to sends new runs, which in TensorBoard replace the earlier ones; see docs/publish.md.
     `orthobench ls --help` explains the filters.
     """
     if to and (folder is not None or form != "csv" or vectors):

@@ -39,8 +39,7 @@ def command(
     except NoMatchError as error:
         typer.echo(f"{error}: nothing is deleted")
         return
-    headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
-    records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in listed])
+    records.print_runs(listed)
     if dry_run:
         typer.echo(f"{counted(len(listed), 'run')} would be deleted")
         return

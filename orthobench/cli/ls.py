@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from orthobench import api
@@ -10,12 +12,15 @@ from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 from orthobench.errors import NoMatchError
 
-HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
+FURTHER = ("at_best_validation", "solved_at", "tags", "weights", "settings")
 
 
 @filtered()
 def command(
     filters: Filters = NO_FILTERS,
+    last: Annotated[
+        int | None, typer.Option("-n", "--last", min=1, metavar="N", help="The N newest runs only.")
+    ] = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
@@ -27,7 +32,7 @@ def command(
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
     try:
-        listed, remark = api.stored.list_runs(db, filters.texts()), ""
+        listed, remark = api.stored.list_runs(db, filters.texts())[-(last or 0) :], ""
     except NoMatchError as error:
         listed, remark = [], str(error)
     records.echo_log(db)
@@ -37,12 +42,4 @@ def command(
         empty = f"{db} holds no runs yet. Train one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)
     else:
-        headings = [
-            *HEADINGS,
-            *(
-                name
-                for name in ("at_best_validation", "solved_at", "tags", "weights", "settings")
-                if any(record[name] for record in listed)
-            ),
-        ]
-        records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])
+        records.print_runs(listed, [name for name in FURTHER if any(record[name] for record in listed)])

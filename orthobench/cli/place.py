@@ -56,7 +56,7 @@ def command(
 
     Only this cell is trained: each column with the same search and the same seeds as the built-in cells got, whose
     results come with the installation. Columns follow one after the other, each with the cell's rank. The same command
-    goes on where it was interrupted. --dry-run states the time. See docs/protocol.md.
+    goes on where it was interrupted. --dry-run states the time. See docs/comparison.md.
     """
     check_names(None, [model], options.plugins)
     settings = parse_assignments(set_ or [])

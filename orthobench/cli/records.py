@@ -49,6 +49,39 @@ def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table))
 
 
+RUN_COLUMNS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
+FIRST_COLUMNS = ("run", "model", "final", "status", "seed", "task", "metric", "best", "epochs", "parameters")
+"""The columns of a list of runs in the order in which a wider terminal gets them."""
+KEY_DIGITS = 8
+"""The digits of a key on a terminal, which name a run as all sixteen do."""
+LEAST_SETTINGS = 20
+"""The least width at which a terminal shows the beginning of the settings."""
+
+
+def print_runs(runs: Sequence[Mapping[str, Any]], further: Sequence[str] = ()) -> None:
+    """Print a list of runs. A terminal gets the columns that fit, and a file or a pipe gets everything.
+
+    Args:
+        further: columns after those of `RUN_COLUMNS`; a terminal cuts the settings at its edge.
+    """
+    columns = {name: [cell(run[name]) for run in runs] for name in (*RUN_COLUMNS, *further)}
+    if not sys.stdout.isatty():
+        print_columns([*columns], [*zip(*columns.values(), strict=True)])
+        return
+    columns["run"] = [key[:KEY_DIGITS] for key in columns["run"]]
+    room, shown = console().width, set()
+    for name in (*FIRST_COLUMNS, *further):
+        width = max(map(len, (name, *columns[name]))) + 2
+        if name == "settings" and width > room >= LEAST_SETTINGS:
+            columns[name] = [value if len(value) <= room else f"{value[: room - 1]}…" for value in columns[name]]
+            width = room
+        if width <= room:
+            shown.add(name)
+            room -= width
+    kept = [name for name in columns if name in shown]
+    print_columns(kept, [*zip(*(columns[name] for name in kept), strict=True)])
+
+
 def harmless(text: str) -> str:
     """Return a text with ? for characters that control a terminal, because a run may be a stranger's."""
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)

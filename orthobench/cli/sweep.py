@@ -51,7 +51,7 @@ def command(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="A TOML file with the sweep, instead of TASK; see docs/sweep.md.",
+            help="A TOML file with the sweep, instead of TASK; see docs/train.md.",
         ),
     ] = None,
     grid: Annotated[

@@ -38,7 +38,7 @@ def command(
     models: Annotated[list[str] | None, models_option("The models, separated by commas; one search each.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A TOML file with the search; see docs/search.md."),
+        typer.Option("--file", metavar="FILE", help="A TOML file with the search; see docs/train.md."),
     ] = None,
     grid: Annotated[
         list[str] | None,
@@ -68,7 +68,7 @@ def command(
     """Search for good settings.
 
     Each trial draws its settings based on the results of earlier trials. The same command resumes the search. Needs
-    optuna; see docs/search.md.
+    optuna; see docs/train.md.
     """
     names = split_names(models) if models else []
     if file is not None:

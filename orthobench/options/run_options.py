@@ -164,7 +164,7 @@ class SweepOptions(RunOptions):
     slurm: Annotated[
         Texts,
         Option(
-            "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/cluster.md.",
+            "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/train.md.",
             metavar="KEY=VALUE,...|FILE.toml",
             group=CLUSTERS,
         ),

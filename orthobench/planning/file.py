@@ -100,7 +100,7 @@ class GridFile(TrainingFile):
 
 
 class SweepFile(GridFile):
-    """The content of a sweep file; docs/sweep.md explains it."""
+    """The content of a sweep file; docs/train.md explains it."""
 
     model_config = ConfigDict(title="orthobench sweep")
 
@@ -131,7 +131,7 @@ class SweepFile(GridFile):
 
 
 class SearchFile(GridFile):
-    """The content of a search's file; docs/search.md explains it."""
+    """The content of a search's file; docs/train.md explains it."""
 
     trials: int | None = Field(None, ge=1, description="number of trials in total")
     prune: bool | None = Field(None, description="whether to end trials early that are worse than the median")

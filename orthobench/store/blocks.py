@@ -1,4 +1,10 @@
-"""Blocks: the vectors of one iteration by name, packed into bytes. `docs/database.md` describes the format."""
+"""Blocks: the vectors of one iteration by name, packed into bytes.
+
+A block has two parts. The first is plain: a line of JSON, the length of each gradient-norm vector by name, such as
+`{"gradient_norm/h":784}`, and then their numbers as float32, the lowest byte first. The rest is a zlib stream with a
+preset dictionary, which is the first part followed by `NAMES`. It begins with such a line for the other vectors. Then
+follow their numbers, as differences between the bits of neighbours, the highest bytes of all numbers first.
+"""
 
 from __future__ import annotations
 

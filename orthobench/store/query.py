@@ -92,7 +92,7 @@ def _answer(table: Table | None) -> Table:
 
 
 def _not_answered(problem: object) -> UsageError:
-    return UsageError(f"this query cannot be answered: {problem}; docs/database.md lists tables, views and examples")
+    return UsageError(f"this query cannot be answered: {problem}; docs/runs.md lists tables, views and examples")
 
 
 def _authorize(action: int, *_: object) -> int:

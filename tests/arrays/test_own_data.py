@@ -404,7 +404,7 @@ def test_a_table_in_memory_keeps_its_names_and_rows(tmp_path, monkeypatch):
 def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    guide = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text("utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", guide, re.S)
     names: dict[str, object] = {}
     exec(code, names)

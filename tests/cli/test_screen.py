@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sqlite3
+import subprocess
 import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,23 @@ def test_run_has_one_row_which_is_renewed(tmp_path, columns):
     assert value in row
     assert ("━" * 8 in row, "baseline" in row) == (columns > 40, columns == 120)
     assert value in "".join(rest)
+
+
+@pytest.mark.parametrize(("columns", "headings"), [(40, "run model final"), (60, "seed status"), (200, "settings")])
+def test_list_of_runs_fits_and_a_pipe_gets_everything(tmp_path, columns, headings):
+    for rate in ("0.01", "0.02"):
+        command = [*ORTHOBENCH, "run", "adding", "rnn", "-s", f"learning_rate={rate}", "--quiet", *SHORT]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    shown = watch([*ORTHOBENCH, "ls", "-n", "1"], tmp_path, columns)
+    head, row, *rest = shown.end.splitlines()
+    assert set(headings.split()) <= set(head.split())
+    assert not any(rest)  # no row is longer than the terminal
+    whole = subprocess.run([*ORTHOBENCH, "ls"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    *_, newest = whole.splitlines()
+    assert row.startswith(f"{newest[:8]}  ")
+    assert f"{results(tmp_path)['rnn']:.4g}" in row
+    assert "learning_rate=0.02" in newest
+    assert ("learning_rate=0.02" in row) == (columns == 200)
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

@@ -25,11 +25,11 @@ FETCHED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "sour
 """The elements whose attribute a browser fetches by itself."""
 
 FOUND_FIRST = {
-    "install": "install.html",
-    "docker": "install.html",
-    "windows": "install.html",
-    "hyperparameter": "search.html",
-    "early stopping": "schedules.html",
+    "install": "start.html",
+    "docker": "start.html",
+    "windows": "start.html",
+    "hyperparameter": "train.html",
+    "early stopping": "train.html",
     "error bars": "comparison.html",
 }
 """What people search for, and the first page that the search should find."""

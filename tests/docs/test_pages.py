@@ -98,6 +98,22 @@ def test_model_page_has_equations_paper_and_measurements(name, generated):
     assert ("### Speed" in text) == (name in results.time_per_step())
 
 
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [
+        ("scornn", "`W` of a step; the step's Jacobian, computed for a state of 170 numbers"),
+        ("goru", "`Q` of a step; `W_r`, `W_g` inside gates and derivatives; the step's Jacobian, computed for"),
+        ("kru", "`W` of a step; the step's Jacobian, estimated for a state of 1,024 numbers"),
+    ],
+)
+def test_model_page_names_what_has_scores_of_orthogonality(name, scores, generated):
+    assert f"of orthogonality: {scores}" in generated[f"models/{name}.md"]
+
+
+def test_results_page_compares_layers_of_other_packages(generated):
+    assert re.search(r"^\| `torch\.nn:GRU` \| \d+", generated["results/index.md"], re.M)
+
+
 def test_every_word_in_an_equation_is_known():
     """A name that the notation does not know would be set as text."""
     words = set()
@@ -131,6 +147,11 @@ def test_notation_becomes_latex(plain, latex):
 def test_docstring_is_split_into_sentence_equations_and_text():
     parts = equations.docstring_parts("First.\n\n    a = b,   c = d\n    e = f\n\nThe\nrest.")
     assert parts == ("First.", ["a = b", "c = d", "e = f"], ["The rest."])
+
+
+def test_table_in_a_docstring_becomes_a_table():
+    (rows,) = equations.docstring_parts("First.\n\n| a | b |\n| --- | --- |\n| c_d | [1, 2] |")[2]
+    assert plugins.prose(rows) == "| a | b |\n| --- | --- |\n| c&#95;d | &#91;1, 2&#93; |\n"
 
 
 def test_paper_page_has_every_published_number_and_claim(generated):

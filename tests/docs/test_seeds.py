@@ -21,7 +21,8 @@ def test_table_of_seeds_is_computed():
     for first, last, seeds in rows:
         assert seeds_of_ranking(int(first)) == seeds_of_ranking(int(last or first)) == int(seeds)
         assert seeds_of_ranking(int(last or first) + 1) == int(seeds) + 1
-    sentence = re.search(r"needs (\d) seeds for one other model, ((?:\d for up to \d+(?:, | and )?)+)", text)
+    words = " ".join(text.split())
+    sentence = re.search(r"needs (\d) seeds for one other model, ((?:\d for up to \d+(?:, | and )?)+)", words)
     assert deciding_seeds(1) == int(sentence[1])
     for seeds, others in re.findall(r"(\d) for up to (\d+)", sentence[2]):
         assert (deciding_seeds(int(others)), deciding_seeds(int(others) + 1)) == (int(seeds), int(seeds) + 1)
@@ -45,7 +46,9 @@ def test_chance_of_clearly_worse_is_as_documented():
 def test_seeds_of_two_models_are_the_same_everywhere():
     few = WORDS[deciding_seeds(1)]
     assert f"One seed each is too little to rank the two models; with {few}, a" in (ROOT / "README.md").read_text()
-    start = (ROOT / "docs" / "start.md").read_text("utf-8")
-    assert f"needs {few} seeds of each model for\nthat (`--seeds {deciding_seeds(1)}`)" in start
+    start, comparison = (
+        " ".join((ROOT / "docs" / f"{name}.md").read_text("utf-8").split()) for name in ("start", "comparison")
+    )
+    assert f"needs {few} seeds of each model for that (`--seeds {deciding_seeds(1)}`)" in start
     pairs = WORDS[deciding_seeds(1, paired=True)]
-    assert f"which takes {pairs} pairs" in (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    assert f"which takes {pairs} pairs" in comparison

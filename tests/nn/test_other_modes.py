@@ -99,7 +99,7 @@ def test_second_derivatives_are_right_or_refused(name, x):
 
 
 class Loop(nn.Module):
-    """A layer with a time loop of its own, as docs/plugins.md shows one."""
+    """A layer with a time loop of its own, as docs/extend.md shows one."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

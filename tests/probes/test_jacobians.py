@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
-from support.checkout import ROOT
 from support.models import make
 
 from orthobench.metric import why_undefined
-from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.probe import ProbeContext
 from orthobench.probes import _jacobians as jacobians
@@ -276,30 +273,6 @@ def test_every_model_has_a_score_of_its_step_and_one_of_each_matrix(name):
     assert not any(why_undefined(each) for each in values)
     of_matrices = {each.partition("/")[2] for each in values if not each.startswith("orthogonality_jacobian/")}
     assert of_matrices == set(model.recurrent_matrices())
-    step, inside = (set(re.findall(r"`([^`]+)`", cell)) for cell in row_of(name).split("|")[2:4])
-    assert {each for each in values if each.startswith("orthogonality/")} == {f"orthogonality/{w}" for w in step}
-    assert {each for each in values if each.startswith("orthogonality_inside/")} == {
-        f"orthogonality_inside/{w}" for w in inside
-    }
-
-
-@pytest.mark.parametrize("name", Catalog().names("model"))
-def test_every_model_has_its_row_in_the_manual(name):
-    """The row may call the parts of the state by other letters than the class."""
-    lines = (ROOT / "docs" / "orthogonality.md").read_text("utf-8").splitlines()
-    rows, expected = [line for line in lines if line.startswith(f"| `{name}` |")], row_of(name)
-    assert [re.sub(r"[^|]*:", "", row) for row in rows] == [re.sub(r"[^|]*:", "", expected)], (
-        f"docs/orthogonality.md, the table of models, needs this row: {expected}"
-    )
-
-
-def row_of(name: str) -> str:
-    """The row of a model in the manual's table: its matrices, and its state with the default settings."""
-    cls = Catalog().load("model", name)
-    model = cls(cls.Settings(), Signature(M, 1, "last"), torch.Generator().manual_seed(0))
-    matrices = model.recurrent_matrices()
-    step = [f"`{each}`" for each in matrices if each in model.step_matrices]
-    inside = [f"`{each}`" for each in matrices if each not in model.step_matrices]
-    size = sum(part.shape[-1] for part in model.initial_state(1))
-    state = f"{', '.join(model.state_parts())}: {size:,} numbers{', estimated' * (size > orthogonality_of.EXACT)}"
-    return f"| `{name}` | {', '.join(step) or 'none'} | {', '.join(inside) or 'none'} | {state} |"
+    step = of_matrices & set(model.step_matrices)
+    assert {each for each in of_matrices if f"orthogonality/{each}" in values} == step
+    assert {each for each in of_matrices if f"orthogonality_inside/{each}" in values} == of_matrices - step

@@ -233,9 +233,9 @@ def test_command_evaluates(database, tiny, tmp_path, orthobench):
 @pytest.mark.filterwarnings("ignore")
 def test_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "docs" / "weights.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "runs.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    exec(compile(block, "docs/weights.md", "exec"), {})
+    exec(compile(block, "docs/runs.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[-1] == "True"
 
 

@@ -52,7 +52,7 @@ def api_pages() -> dict[str, str]:
         ),
         "api/plugins.md": page(
             "# The contract of plugins",
-            "The bases and records of models, tasks and probes. [Write a plugin](../plugins.md) has examples.",
+            "The bases and records of models, tasks and probes. [Extend](../extend.md) has examples.",
             *(f"::: {module}.{name}" for name, module in CONTRACT.items()),
         ),
         "api/testing.md": page(

@@ -46,7 +46,10 @@ TOKEN = re.compile(
 
 
 def docstring_parts(text: str) -> tuple[str, list[str], list[str]]:
-    """Split a docstring into its first sentence, its equations, and the other paragraphs, each on one line."""
+    """Split a docstring into its first sentence, its equations, and the other paragraphs.
+
+    A paragraph is on one line, unless it is a table.
+    """
     equations: list[str] = []
     paragraphs: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip()):
@@ -54,7 +57,7 @@ def docstring_parts(text: str) -> tuple[str, list[str], list[str]]:
         if all(line.startswith("    ") for line in lines):
             equations += [part for line in lines for part in split_line(line)]
         else:
-            paragraphs.append(" ".join(block.split()))
+            paragraphs.append(block if block.startswith("|") else " ".join(block.split()))
     return paragraphs[0], equations, paragraphs[1:]
 
 

@@ -37,7 +37,7 @@ def matrix() -> ResultMatrix:
 def part_of(task: str = "", model: str = "") -> ResultMatrix | None:
     """Return the columns of a task, or the rows of a model, without empty ones; None if nothing is left.
 
-    Layers of other packages are folded, because docs/any-layer.md has a table of them.
+    Layers of other packages are folded, because the page of results has a table of them.
     """
     whole = matrix()
     rows = [row for row in whole.rows if not model or row.model == model]

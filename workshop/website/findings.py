@@ -11,7 +11,6 @@ from statistics import median_low
 from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import (
-    LEVELS,
     Horizon,
     HorizonOutcome,
     agreement,
@@ -54,10 +53,9 @@ def tables(found: Everything) -> dict[str, str]:
         "outcomes": outcomes_table(tracking),
         "totals": totals_table(tracking, runs),
         "rankings": rankings_table(tracking),
-        "horizons": _levels_table(runs),
+        "horizons": _horizons_table(runs),
         "forecasts": _forecasts_table(runs),
         "outlasting": _outlasting_table(runs),
-        "implied-horizons": _horizon_table(runs),
         "statements": _claims_table([variant for _, condition in compared for variant in condition.variants]),
         "longer-tests": table(scores.headings, [[escape(cell) for cell in row] for row in scores.rows]),
         "rankings-of-longer-tests": rankings_table(longer),
@@ -210,8 +208,8 @@ def rankings_table(result: StoredStudy) -> str:
     )
 
 
-def _levels_table(runs: Sequence[Tracked]) -> str:
-    """Build the table of horizons at three levels, with the interval of the middle one, the farthest model first."""
+def _horizons_table(runs: Sequence[Tracked]) -> str:
+    """Build the table of measured and implied horizons of the median seeds that fit, the farthest model first."""
     figures = list(dict.fromkeys(run.figure for run in runs))
     own: dict[tuple[str, str], dict[str, VariantData]] = {}
     for run in runs:
@@ -226,8 +224,10 @@ def _levels_table(runs: Sequence[Tracked]) -> str:
         if variant is None or (reading := middle(variant).reading) is None:
             return "–"
         low, high = (_length(end) for end in reading.interval())
-        first, second, third = (_length(reading.horizon(level)) for level in LEVELS)
-        return f"{first}, {second} [{low}, {high}], {third}"
+        predicted = [each.predicted for each in horizons(variant) if each.is_predicted]
+        implied = _length(median_low(predicted)) if predicted else "none"
+        measured = _length(middle(variant).measured)
+        return f"{measured}{'' if low == high else f' [{low}, {high}]'}, {implied}"
 
     def reach(variants: dict[str, VariantData]) -> float:
         return sum(min(each.measured, each.longest) for each in map(middle, variants.values()))
@@ -289,37 +289,6 @@ def _outlasting_table(runs: Sequence[Tracked]) -> str:
         ]
         rows.append([kind, str(len(ratios)), str(sum(ratio > 2 for ratio in ratios))])
     return table(["cells", "runs", "last more than twice as long"], rows)
-
-
-def _horizon_table(runs: Sequence[Tracked]) -> str:
-    """Build the table of both horizons of the median seed: a row for each model, the one that keeps most at the top."""
-    figures = list(dict.fromkeys(run.figure for run in runs))
-    cells: dict[tuple[str, str], dict[str, list[Horizon]]] = {}
-    fitting = {(run.variant.label, run.figure): fits(run.variant) is True for run in runs}
-    for run in runs:
-        cells.setdefault((run.variant.label, run.family), {}).setdefault(run.figure, []).append(run.horizon)
-
-    def cell(own: Sequence[Horizon], is_fit: bool) -> str:
-        if not own:
-            return "–"
-        predicted = [one.predicted for one in own if one.is_predicted]
-        first = _length(median_low(predicted)) if predicted else "none"
-        middle = sorted(own, key=lambda one: one.measured)[(len(own) - 1) // 2]
-        both = f"{first}, {_length(middle.measured)}"
-        return both if is_fit else f"({both})"
-
-    def reach(own: dict[str, list[Horizon]]) -> float:
-        return sum(min(median_low(one.measured for one in each), each[0].longest) for each in own.values())
-
-    rows = [
-        [
-            escape(label),
-            escape(family),
-            *(cell(own.get(figure, []), fitting.get((label, figure), False)) for figure in figures),
-        ]
-        for (label, family), own in sorted(cells.items(), key=lambda item: (-reach(item[1]), item[0]))
-    ]
-    return table(["model", "family", *map(escape, figures)], rows)
 
 
 def _claims_table(variants: Sequence[VariantData]) -> str:

@@ -19,8 +19,8 @@ from workshop.website import figures, links, pages, results  # noqa: E402
 from workshop.website.markdown import site_escapes  # noqa: E402
 
 ASSETS = ROOT / "workshop" / "website" / "assets"
-HOW_TO = "How to"
-BOOSTS = {"install.md": 8, "python.md": 4}
+MANUAL = "Manual"
+BOOSTS = {"start.md": 8, "python.md": 4}
 """How much the search prefers pages that people ask for by a common word. All written pages precede generated ones."""
 
 
@@ -30,8 +30,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     named = _paths(nav)
     new = [name for name in links.documents() if name not in named and name not in pages.UNLISTED]
     for section in nav:
-        if isinstance(section, dict) and HOW_TO in section:
-            section[HOW_TO] += new
+        if isinstance(section, dict) and MANUAL in section:
+            section[MANUAL] += new
     config.nav = nav
     return config
 

@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from textwrap import dedent
 from typing import Any, Literal
 
+import torch
+
 import orthobench.nn
 from orthobench.data.registry import datasets
 from orthobench.errors import OrthobenchError
+from orthobench.model import Signature
 from orthobench.papers.usage import paper_values
 from orthobench.plugins import Catalog
+from orthobench.probes.orthogonality import EXACT
 from orthobench.reporting.tables.condition_tables import condition_table
 from orthobench.settings import describe_settings, text
 from orthobench.task import TrainingSettings
@@ -64,6 +68,11 @@ def _purpose(cls: Any) -> str:
 
 def prose(paragraph: str) -> str:
     """Convert a paragraph of a docstring to Markdown; numbers of discrepancies become links to their page."""
+    if paragraph.startswith("|"):
+        header, _, *rows = (
+            [escape(cell.strip()) for cell in line.strip("| ").split("|")] for line in paragraph.splitlines()
+        )
+        return table(header, rows)
     return re.sub(r"\bD-\d+\b", lambda match: f"[{match[0]}](../discrepancies.md)", escape(paragraph))
 
 
@@ -82,10 +91,24 @@ def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -
     return table(SETTING, rows)
 
 
+def _scores(cls: Any) -> str:
+    """Name the matrices of a model that have scores of orthogonality, and its state with the default settings."""
+    model = cls(cls.Settings(), Signature(2, 1, "last"), torch.Generator().manual_seed(0))
+    matrices = model.recurrent_matrices()
+    step = ", ".join(f"`{each}`" for each in matrices if each in model.step_matrices)
+    inside = ", ".join(f"`{each}`" for each in matrices if each not in model.step_matrices)
+    size = sum(part.shape[-1] for part in model.initial_state(1))
+    jacobian = f"the step's Jacobian, {'estimated' if size > EXACT else 'computed'} for a state of {size:,} numbers"
+    parts = [step and f"{step} of a step", inside and f"{inside} inside gates and derivatives", jacobian]
+    return (
+        f"[Scores](../tasks-and-models.md#scores-of-orthogonality) of orthogonality: {'; '.join(filter(None, parts))}."
+    )
+
+
 def _model(name: str, cls: Any) -> str:
     first, equations, others = docstring_parts(_doc(cls))
     formulas = "\n".join(f'<div class="equation">{mathml(equation)}</div>' for equation in equations)
-    facts = [f"Paper: {escape(cls.paper)}."]
+    facts = [f"Paper: {escape(cls.paper)}.", _scores(cls)]
     if cls.orthogonal:
         facts.append("Every recurrent matrix is orthogonal or unitary by construction.")
     if cls.cost:

@@ -1,6 +1,6 @@
 """What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
 
-`make readme` renews the tables of README.md, docs/any-layer.md and docs/findings.md, and the pictures.
+`make readme` renews the tables of README.md and docs/findings.md, and the pictures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workshop.website.predictors import Tuned, before_training, predictors_table
 from workshop.website.results import decided, everything
 
 ROOT = Path(__file__).resolve().parents[2]
-README, LAYERS, IDEA = ROOT / "README.md", ROOT / "docs" / "any-layer.md", ROOT / "docs" / "founding-idea.md"
+README, IDEA = ROOT / "README.md", ROOT / "docs" / "founding-idea.md"
 RESULTS = ROOT / "orthobench" / "analysis" / FILE
 
 
@@ -139,11 +139,10 @@ def with_tables() -> dict[Path, str]:
     """Return the documents with their updated tables, and the table that the package has, by file."""
     tables = {
         "papers": papers_table(),
-        "layers": layers_table(),
         "predictors": predictors_table(cells_before_training()),
         **findings.tables(everything()),
     }
-    documents = (README, LAYERS, IDEA, findings.PAGE)
+    documents = (README, IDEA, findings.PAGE)
     return {file: renew_tables(file.read_text("utf-8"), tables) for file in documents} | {RESULTS: tuned_results()}
 
 
