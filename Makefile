@@ -16,7 +16,7 @@ ESBUILD := $(BIN)/node node_modules/esbuild/bin/esbuild $(PAGE)/script/page.js -
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install kernels layers index drawings readme quick test test-all test-instructions test-oldest test-newest \
+.PHONY: demo docs install kernels cells layers index drawings readme quick test test-all test-instructions test-oldest test-newest \
     mutants faults reproduce-quick reproduce measure gpu gpu-prepare gpu-fold report check lint \
     lint-page page-script bench clean
 
@@ -47,6 +47,10 @@ demo: $(BASE)/.installed
 # depth; SITE_URL=https://you.github.io/orthobench/ writes links into it that hold everywhere.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# The dense cells in C, orthobench/recurrence/cpu/generated, from the steps of their operations.
+cells: $(INSTALLED)
+	$(BIN)/python -m workshop.cells
 
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)

@@ -54,6 +54,11 @@ class Activation:
     def is_complex(self) -> bool:
         return self.kind in (Kind.COMPLEX_MODRELU, Kind.COMPLEX_MODRELU_SMOOTH)
 
+    @property
+    def number(self) -> str:
+        """The name of its number, on which its gradient may depend."""
+        return "slope" if self.kind is Kind.LEAKY_RELU else "epsilon"
+
     def bias_size(self, features: int) -> int:
         """Return the length of b for a state with this number of real features."""
         return features // 2 if self.is_complex else features
@@ -143,6 +148,7 @@ class Declaration:
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             if None, the output is the first state.
         forms: returns the variants to test at n features; None if only the tests of models compare its kernels.
+        annotations: the types of the parameters, as the step's function declares them, by name.
         kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
     """
 
@@ -169,6 +175,7 @@ class Declaration:
         self.kernels: dict[str, Any] = {}
         self._signature = inspect.signature(step)
         named = list(self._signature.parameters.values())[1:]  # without the weight
+        self.annotations = {each.name: str(each.annotation) for each in named}
         self._defaults = {each.name: each.default for each in named}
         self._positional = [each.name for each in named if each.kind is each.POSITIONAL_OR_KEYWORD]
 

@@ -51,6 +51,7 @@ TRAINER, TASK = "orthobench/training/trainer.py", "orthobench/task.py"
 LOOP, OPTIMIZERS = "orthobench/training/loop.py", "orthobench/training/optimizers.py"
 RANDOMNESS = "training/test_randomness.py"
 OPERATIONS = "orthobench/recurrence/ops"
+CELLS = "orthobench/recurrence/cpu/generated"
 
 FAULTS = (
     # Randomness
@@ -493,33 +494,33 @@ FAULTS = (
     ),
     fault(
         "0.9 of a gradient in cornn.c",
-        f"{OPERATIONS}/cornn/cornn.c",
-        "u->state[Z] = dz - damping * force;",
-        "u->state[Z] = (dz - damping * force) * 0.9f;",
+        f"{CELLS}/cornn.c",
+        "const vf t5 = t0 - (t1 * u->constants.c);",
+        "const vf t5 = (t0 - (t1 * u->constants.c)) * 0.9f;",
         "recurrence/test_cpu.py",
         "adding/exact-cornn",
     ),
     fault(
         "0.9 of a gradient in gru.c",
-        f"{OPERATIONS}/gru/gru.c",
-        "u->state[0] = dh * z;",
-        "u->state[0] = dh * z * 0.9f;",
+        f"{CELLS}/gru.c",
+        "const vf t5 = u->state[0] * u->saved[1];",
+        "const vf t5 = u->state[0] * u->saved[1] * 0.9f;",
         "recurrence/test_cpu.py",
         "context_free/exact",
     ),
     fault(
         "0.9 of a gradient in lstm.c",
-        f"{OPERATIONS}/lstm/lstm.c",
-        "u->state[C] = dc * f;",
-        "u->state[C] = dc * f * 0.9f;",
+        f"{CELLS}/lstm.c",
+        "const vf t7 = t1 * u->saved[1];",
+        "const vf t7 = t1 * u->saved[1] * 0.9f;",
         "recurrence/test_cpu.py",
         "adding/exact",
     ),
     fault(
         "0.9 of a gradient in lem.c",
-        f"{OPERATIONS}/lem/lem.c",
-        "(1.0f - length) * g;",
-        "(1.0f - length) * g * 0.9f;",
+        f"{CELLS}/lem.c",
+        "const vf t4 = u->state[1] * (1.0f - t0);",
+        "const vf t4 = u->state[1] * (1.0f - t0) * 0.9f;",
         "recurrence/test_cpu.py",
         "fitzhugh_nagumo/exact",
     ),

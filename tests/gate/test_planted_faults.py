@@ -39,9 +39,9 @@ def test_faults_are_distinct():
     )
 
 
-def test_every_file_of_kernels_has_a_fault_that_the_gate_sees():
+def test_every_file_of_kernels_by_hand_has_a_fault_that_the_gate_sees():
     files = {str(file.relative_to(ROOT)) for file in (ROOT / "orthobench" / "recurrence" / "ops").glob("*/*.c")}
-    assert len(files) > 15
+    assert len(files) > 10
     assert files == {fault.file for fault in FAULTS if fault.runs and fault.file.endswith(".c")} & files
 
 

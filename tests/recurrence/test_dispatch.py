@@ -114,7 +114,7 @@ def test_operation_without_a_c_kernel_uses_the_reference() -> None:
     x, weight, cell_weight = torch.randn(3, 2, 16), torch.randn(16, 4), torch.eye(4)
     assert lstm.chosen_backend(x, weight) == "cpu"
     assert lstm.chosen_backend(x, weight, cell_weight) == "reference"
-    with use_backend("cpu"), pytest.raises(BackendError, match="the LSTM's C kernel has no cell_weight"):
+    with use_backend("cpu"), pytest.raises(BackendError, match="the C kernel of lstm has no cell_weight"):
         lstm(x, weight, (*H, *H), None, cell_weight)
 
 

@@ -132,8 +132,10 @@ def multiply(a: Node, b: Node) -> Node:
     for one, other in ((a, b), (b, a)):
         if one.value in (0, 1, -1):
             return ZERO if one is ZERO else other if one is ONE else negate(other)
-        if one.op == "neg":  # so that negations meet and vanish
-            return negate(multiply(one.args[0], other))
+    if a.op == "neg":  # so that negations meet and vanish
+        return negate(multiply(a.args[0], b))
+    if b.op == "neg":
+        return negate(multiply(a, b.args[0]))
     return Node("multiply", a, b)
 
 

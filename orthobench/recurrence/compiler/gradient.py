@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+import functools
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,8 +35,18 @@ _SAVE, _LOAD, _FUNCTION, _ARITHMETIC = 200, 50, 70, 2
 """The cost of saving a number for the backward pass, of loading a state, and of computing a value again."""
 _NEVER = 1_000_000
 
-_FREE = frozenset({"number", "vector", "mean", "gradient", "handed", "of value"})
+_NUMBERS = ("number", "constant")
+_FREE = frozenset({*_NUMBERS, "vector", "mean", "gradient", "handed", "of value"})
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
+
+
+def _signed(g: Node, sign: Node) -> Node:
+    """Return a gradient times a sign, of which 0 stays 0 and does not become -0 where nothing passes a ReLU."""
+    if g.op != "select":
+        return multiply(g, sign)
+    condition, *branches = g.args
+    return select(condition, *(multiply(each, sign) for each in branches))
+
 
 _DERIVATIVES: dict[str, Callable[[Node, Node], tuple[Node, ...]]] = {
     "add": lambda node, g: (g, g),
@@ -51,7 +63,7 @@ _DERIVATIVES: dict[str, Callable[[Node, Node], tuple[Node, ...]]] = {
     "sqrt": lambda node, g: (divide(multiply(g, number(0.5)), node),),
     "softplus": lambda node, g: (multiply(g, subtract(ONE, Node("exp", negate(node)))),),
     "relu": lambda node, g: (select(Node(">", node, ZERO), g, ZERO),),
-    "abs": lambda node, g: (multiply(g, Node("sign", node.args[0])),),
+    "abs": lambda node, g: (_signed(g, Node("sign", node.args[0])),),
     "mean": lambda node, g: (mean(g),),
     "select": lambda node, g: (ZERO, select(node.args[0], g, ZERO), select(node.args[0], ZERO, g)),
 }
@@ -100,7 +112,7 @@ def differentiate(plan: Plan) -> Gradient:
     phase = _phases_backward(plan, nodes)
     parts: dict[Node, Node] = defaultdict(lambda: ZERO)
     early: dict[Node, Node] = {}
-    trained = _with_gradient(nodes)
+    trained, whole = _with_gradient(nodes), _whole(plan, nodes)
     for number_, state in enumerate(plan.states):
         if plan.phase_of[number_] == last:
             parts[state] = add(parts[state], Node("gradient", number_))
@@ -130,8 +142,64 @@ def differentiate(plan: Plan) -> Gradient:
             gradients = _DERIVATIVES[node.op](node, g) if node.inner and node.op in _DERIVATIVES else ()
             for each, part in zip(node.inner, gradients, strict=bool(gradients)):
                 if each in trained:
-                    parts[each] = add(parts[each], part)
+                    join = _joined if each.inner else add
+                    parts[each] = join(parts[each], _in_order(part, whole))
+    for stage in result.stages:
+        stage.inputs = {node: _from_own(g, stage.own.values()) for node, g in stage.inputs.items()}
     return result
+
+
+def _whole(plan: Plan, nodes: Sequence[Node]) -> list[Node]:
+    """Return the products of a step that stay one factor of a gradient: those that are used again."""
+    users = Counter(each for node in nodes for each in node.inner)
+    return [node for node in nodes if node.op == "multiply" and (users[node] > 1 or node is plan.value)]
+
+
+def _in_order(part: Node, whole: Sequence[Node]) -> Node:
+    """Return a product with its gradient first, then the cell's numbers, and then the other factors.
+
+    More gradients then begin with the same product, which is computed once. Two factors whose product is `whole` become
+    one. Stored results depend on this order.
+    """
+    if part.op == "neg":
+        return negate(_in_order(part.args[0], whole))
+    first, *parts = _factors(part)
+    others: list[Node] = []
+    for each in parts:
+        factors = _factors(each)
+        is_one = each in whole or not any(factor.op in _NUMBERS for factor in factors)
+        others += [each] if is_one else factors
+    for one, other in itertools.combinations(others, 2):
+        product = next((node for node in whole if set(node.args) == {one, other}), None)
+        if product is not None and {one, other} <= set(others):
+            others[others.index(one)] = product
+            others.remove(other)
+    others.sort(key=lambda node: node.op not in _NUMBERS)
+    return functools.reduce(multiply, others, first)
+
+
+def _factors(node: Node) -> list[Node]:
+    return [*_factors(node.args[0]), node.args[1]] if node.op == "multiply" else [node]
+
+
+def _from_own(g: Node, own: Iterable[Node]) -> Node:
+    """Return a gradient as a multiple of that of the phase's own product, which is computed anyway, if it is one."""
+    factors = Counter(_factors(g))
+    for each in own:
+        part = Counter(_factors(each))
+        if part <= factors:
+            return functools.reduce(multiply, (factors - part).elements(), each)
+    return g
+
+
+def _joined(one: Node, other: Node) -> Node:
+    """Return a sum of gradients. g a + g b is g (a + b), because it is going to be multiplied."""
+    products = [each.args[0] if each.op == "neg" else each for each in (one, other)]
+    if any(each.op != "multiply" for each in products) or products[0].args[0] is not products[1].args[0]:
+        return add(one, other)
+    signed = zip((one, other), products, strict=True)
+    rest = [negate(product.args[1]) if each.op == "neg" else product.args[1] for each, product in signed]
+    return multiply(products[0].args[0], add(*rest))
 
 
 def _leaf_gradient(result: Gradient, at: int, node: Node, g: Node) -> None:

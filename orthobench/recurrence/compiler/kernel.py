@@ -35,7 +35,7 @@ class StepKernel:
 
     def __init__(self, step: Step) -> None:
         planned = plan(step)
-        self.text = text.written(planned, "CELL")
+        self.text = '#include "compiled.h"\n\n' + text.written(planned, "CELL")
         self.units, self._planned = step.units, planned
         inputs = [term for node in planned.inputs for term in node.terms("input")]
         self._sources = list(dict.fromkeys(term.factor for term in inputs))

@@ -74,8 +74,12 @@ class Plan:
         return self.phases[0].reads == "BOTH_BEFORE"
 
 
-def plan(step: Step) -> Plan:
+def plan(step: Step, in_order: bool = False) -> Plan:
     """Return the plan of a step.
+
+    Args:
+        in_order: whether the products have the order of the matrix's columns. One without input, which would be the
+            first of its phase, then has a phase of its own behind the others.
 
     Raises:
         UnfitError: the driver cannot run it.
@@ -87,6 +91,9 @@ def plan(step: Step) -> Plan:
     products = [node for node in nodes if node.op == "product"]
     second = [node for node in products if any(term.factor.op != "state" for term in node.terms("product"))]
     value = _multiplied(second)
+    if in_order and value is None:
+        first = min((_column(node) for node in products if node.terms("input")), default=0)
+        second = [node for node in products if _column(node) > first and not node.terms("input")]
     multiplied = {term.factor.args[0] for node in products if node not in second for term in node.terms("product")}
     reads = ["BOTH_BEFORE" if 1 in multiplied else "BEFORE"]
     phase_of = [0] * len(states)
@@ -99,6 +106,9 @@ def plan(step: Step) -> Plan:
         reads.append("SECOND_NOW" if is_stored else "VALUE")
         phase_of = [1, 0] if is_stored else [1] * len(states)
         value = None if is_stored else value
+    elif second:
+        reads.append("BEFORE")
+        phase_of = [1] * len(states)
     level: dict[Node, int] = {}
     for node in nodes:
         level[node] = max([int(node in second), *(level[each] for each in node.inner)])
@@ -114,10 +124,19 @@ def plan(step: Step) -> Plan:
         if node.op == "input":
             is_late = len(phases) > 1 and node is not value and all(level[user] for user in users[node])
             phases[int(is_late)].alone.append(node)
+    for phase in phases:
+        for part in (phase.own, phase.shared, phase.alone):
+            part.sort(key=_column)
     vectors = [node for node in nodes if node.op == "vector"]
     result = Plan(states, phase_of, phases, vectors, value, level)
     _check(result)
     return result
+
+
+def _column(node: Node) -> int:
+    """Return the first column of a product's matrix, or of an input, because neighbours are read at once."""
+    term: Term = node.args[0][0]
+    return term.factor[1] if term.kind == "input" and term.name is None else term.column
 
 
 def _check(planned: Plan) -> None:

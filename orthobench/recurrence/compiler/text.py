@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from orthobench.recurrence.compiler.expressions import Node, UnfitError, ordered
 from orthobench.recurrence.compiler.gradient import FUNCTIONS, Gradient, differentiate, saved_for
 from orthobench.recurrence.compiler.plan import KEPT, MEANS, SAVED, Plan
 
-VERSION = 3
+VERSION = 4
 """The version of the texts; it changes whenever a cell's numbers may."""
 
 _CALLS = {
@@ -27,6 +28,7 @@ _CALLS = {
     "sign": "sign_of",
     "tangent_slope": "tangent_slope",
 }
+_NUMBERS = ("number", "constant")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
@@ -50,11 +52,11 @@ class _Body:
                 self._uses.update(node.inner)
 
     def assign(self, target: str, node: Node) -> None:
-        self.lines.append(f"{target} = {self.vector(node)};")
+        self.lines.append(f"{target} = {_unwrapped(self.vector(node))};")
 
     def vector(self, node: Node) -> str:
         """Return the text of a vector, also for a number."""
-        return f"splat({self._text(node)})" if node.value is not None else self._text(node)
+        return f"splat({self._text(node)})" if _is_number(node) else self._text(node)
 
     def named(self, node: Node) -> str:
         """Return the name of a vector, before what it is computed from may change."""
@@ -64,13 +66,13 @@ class _Body:
         if text.isidentifier():
             return text
         name = f"t{len(self.lines)}"
-        self.lines.append(f"const vf {name} = {text};")
+        self.lines.append(f"const vf {name} = {_unwrapped(text)};")
         return name
 
     def _text(self, node: Node) -> str:
         if node not in self._texts:
             text = self._written(node)
-            if self._uses[node] > 1 and node.value is None and node.op not in _COMPARISONS:
+            if self._uses[node] > 1 and not _is_number(node) and node.op not in _COMPARISONS:
                 text = self._define(text)
             self._texts[node] = text
         return self._texts[node]
@@ -78,6 +80,10 @@ class _Body:
     def _written(self, node: Node) -> str:
         if node.value is not None:
             return f"{node.value!r}f".replace("inff", "INFINITY").replace("nanf", "NAN")
+        if node.op == "constant":
+            return f"u->constants.{node.args[0]}"
+        if mixed := self._mixed(node):
+            return f"mixture({', '.join(map(self.vector, mixed))})"
         if node.op in _CALLS:
             return f"{_CALLS[node.op]}({self.vector(node.args[0])})"
         if node.op == "fixed":
@@ -86,11 +92,36 @@ class _Body:
             return f"(-{self._text(node.args[0])})"
         if node.op in _SIGNS or node.op in _COMPARISONS:
             one, other = node.args
+            if node.op == "add" and one.op == "input" and other.op == "multiply" and self._uses[other] == 1:
+                # Rounded twice, because the stored results of the GRU are.
+                return f"({self._text(one)} + held({self._text(other)}))"
             return f"({self._text(one)} {_SIGNS.get(node.op, node.op)} {self._text(other)})"
         if node.op == "select":
             condition, yes, no = node.args
             return f"select_lanes({self._text(condition)}, {self.vector(yes)}, {self.vector(no)})"
         raise AssertionError(node.op)
+
+    def _mixed(self, node: Node) -> list[Node]:
+        """Return the factors of a sum of two products with the state first, or none if neither has a state.
+
+        Because the product with a state must not be rounded, see `mixture` in `cpu/vectors.h`.
+        """
+        products = [each for each in node.inner if each.op == "multiply"] if node.op == "add" else []
+        products.sort(key=lambda each: all(factor.op != "state" for factor in each.args))
+        if len(products) < 2 or all(factor.op != "state" for factor in products[0].args):
+            return []
+        is_alone = all(self._uses[each] == 1 and each not in self._texts for each in products)
+        return [factor for each in products for factor in each.args] if is_alone else []
+
+
+def _unwrapped(text: str) -> str:
+    """Return the text of an expression without the brackets around the whole."""
+    return text[1:-1] if text.startswith("(") else text
+
+
+def _is_number(node: Node) -> bool:
+    """Return whether the text of a node is a number, not a vector."""
+    return node.op in _NUMBERS or ((node.op in _SIGNS or node.op == "neg") and all(map(_is_number, node.inner)))
 
 
 @dataclass(eq=False)
@@ -164,7 +195,7 @@ def _divided(
 
 
 def written(plan: Plan, name: str) -> str:
-    """Return the text of a cell, whose functions are called `{name}_forward` and `{name}_backward`.
+    """Return the text of a cell, whose functions are called `{name}_forward` and `{name}_backward`, without a header.
 
     Raises:
         UnfitError: the driver does not have enough room.
@@ -177,10 +208,11 @@ def written(plan: Plan, name: str) -> str:
     carried = {k for stage in gradient.stages for k in stage.states} | (
         {1} if len(plan.states) > 1 and not both else set()
     )
+    late = _late(plan, saved)
     known: list[Node] = []  # the means, first those of the forward pass
     directions: dict[str, list[_Parts]] = {"forward": [], "backward": []}
     for number in range(len(plan.phases)):
-        directions["forward"].append(_forward(plan, number, saved, kept, known))
+        directions["forward"].append(_forward(plan, number, saved, kept, late, known))
         known += directions["forward"][-1].means
     for number in reversed(range(len(plan.phases))):
         directions["backward"].insert(0, _backward(plan, gradient, number, saved, loaded, carried, known))
@@ -194,6 +226,7 @@ def written(plan: Plan, name: str) -> str:
         if count > limit:
             raise UnfitError(f"{count} {what}, and the loops have {limit}")
     parts, lines = [], []
+    finish: dict[str, list[list[str]]] = {each: [[] for _ in plan.phases] for each in directions}
     for number, phase in enumerate(plan.phases):
         forward, backward = (directions[each][number] for each in ("forward", "backward"))
         stage = gradient.stages[number]
@@ -209,6 +242,7 @@ def written(plan: Plan, name: str) -> str:
             "parts_forward": len(forward.bodies) - 1,
             "parts_backward": len(backward.bodies) - 1,
             "states": sum(1 << k for k, at in enumerate(plan.phase_of) if at == number),
+            "late": 0 if late is None else 1 << late.state,
             "outputs": _outputs(plan, gradient, number) if len(plan.phases) > 1 else 0,
             "sums": sum(1 << k for k, node in enumerate(plan.vectors) if node in stage.vectors),
             "adds": sum(1 << k for k in stage.states if plan.phase_of[k] > number),
@@ -218,18 +252,25 @@ def written(plan: Plan, name: str) -> str:
         parts.append(f"    .phase[{number}] = {{.reads = {phase.reads}{_given(fields)}}},")
         bodies = [("forward", body) for body in forward.bodies] + [("backward", body) for body in backward.bodies]
         for direction, body in bodies:
+            if not body.lines:
+                finish[direction][number].append("NULL")
+                continue
             suffix = _suffix(number, body)
-            rule = f"{name}_{direction}_{suffix}"
+            rule, epilogue = f"{name}_{direction}_{suffix}", f"{name}_finish_{direction}_{suffix}"
+            finish[direction][number].append(epilogue)
             lines += [f"INLINE void {rule}(struct unit *u) {{", *(f"    {line}" for line in body.lines), "}", ""]
-            epilogue = f"finish_{direction}_{suffix}, {direction}, {name}, {number}, {rule}"
-            lines += [f"PART({epilogue}{_given(body.fields)})" if known else f"EPILOGUE({epilogue})", ""]
-    for direction, of_phases in directions.items():
-        epilogues = ", ".join(
-            f"finish_{direction}_{_suffix(number, body)}" for number, own in enumerate(of_phases) for body in own.bodies
-        )
+            if late is not None and direction == "forward":
+                completed = (f"    {line}" for line in _completed(plan, late))
+                lines += [f"INLINE void {rule}_late(struct unit *u) {{", *completed, "}", ""]
+                lines += [f"LATE_EPILOGUE({epilogue}, {name}, {number}, {rule}, {rule}_late)", ""]
+            else:
+                part = f"{epilogue}, {direction}, {name}, {number}, {rule}"
+                lines += [f"PART({part}{_given(body.fields)})" if known else f"EPILOGUE({part})", ""]
+    for direction, of_phases in finish.items():
+        epilogues = ", ".join(each for own in of_phases for each in own)
         lines += [f"int {name}_{direction}(const struct dense *p, int64_t first, int64_t last) {{"]
         lines += [f"    return run_{direction}(&{name}, p, first, last, (epilogue *const[]){{{epilogues}}});", "}", ""]
-    head = ['#include "compiled.h"', "", f"static const struct cell {name} = {{", f"    .phases = {len(plan.phases)},"]
+    head = [f"static const struct cell {name} = {{", f"    .phases = {len(plan.phases)},"]
     head += [f"    .carried = {sum(1 << k for k in carried)},", *([f"    .held = {held},"] if held else [])]
     return "\n".join([*head, *parts, "};", "", *lines])
 
@@ -269,19 +310,55 @@ def _kept(plan: Plan, saved: list[Node]) -> list[Node]:
     return [node for node in ordered(roots, is_known) if is_border(node)]
 
 
+class _Late(NamedTuple):
+    """A state that a second function computes: its number, that of the state which it needs, and what else it needs."""
+
+    state: int
+    needs: int
+    kept: list[Node]
+
+
+def _late(plan: Plan, saved: list[Node]) -> _Late | None:
+    """Return the state that is a function of the other one of the same phase, or None.
+
+    The driver computes it in a loop of its own, because the chain of operations is shorter.
+    """
+    if len(plan.phases) > 1 or len(plan.states) < 2 or any(node.op == "mean" for node in ordered(plan.states)):
+        return None
+    for k, state in enumerate(plan.states):
+        other = plan.states[1 - k]
+        after = dict.fromkeys(node for node in ordered([state]) if other in ordered([node]))
+        if any(node.op in FUNCTIONS for node in after if node is not other):
+            outside = dict.fromkeys(each for node in after if node is not other for each in node.inner)
+            kept = [each for each in outside if each not in after and each.op not in ("vector", *_NUMBERS)]
+            return None if len(kept) > 2 or not after.keys().isdisjoint(saved) else _Late(k, 1 - k, kept)
+    return None
+
+
+def _completed(plan: Plan, late: _Late) -> list[str]:
+    """Return the lines that compute the late state."""
+    available = _leaves(plan) | {node: f"u->kept[{k}]" for k, node in enumerate(late.kept)}
+    body = _Body({**available, plan.states[late.needs]: f"u->state[{late.needs}]"}, [plan.states[late.state]], {})
+    body.assign(f"u->state[{late.state}]", plan.states[late.state])
+    return body.lines
+
+
 def _leaves(plan: Plan) -> dict[Node, str]:
     return {node: f"u->vector[{k}]" for k, node in enumerate(plan.vectors)}
 
 
-def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node], known: Sequence[Node]) -> _Parts:
+def _forward(
+    plan: Plan, number: int, saved: list[Node], kept: list[Node], late: _Late | None, known: Sequence[Node]
+) -> _Parts:
     phase = plan.phases[number]
     available = _leaves(plan) | {Node("state", k): f"u->state[{k}]" for k in range(len(plan.states))}
     first = {node: f"u->product[{k}]" for k, node in enumerate(phase.products)}
     first |= {node: f"u->input[{k}]" for k, node in enumerate(phase.alone)}
     if number:
         available |= {node: f"u->kept[{k}]" for k, node in enumerate(kept)}
-    states = [k for k, at in enumerate(plan.phase_of) if at == number]
+    states = [k for k, at in enumerate(plan.phase_of) if at == number and (late is None or k != late.state)]
     results = [(f"u->saved[{k}]", node) for k, node in enumerate(saved) if plan.level[node] == number]
+    results += [] if late is None else [(f"u->kept[{k}]", node) for k, node in enumerate(late.kept)]
     if number < len(plan.phases) - 1:
         results += [(f"u->kept[{k}]", node) for k, node in enumerate(kept)]
         results += [] if plan.value is None else [("u->value", plan.value)]

@@ -2,8 +2,8 @@
  *
  * A cell is one phase or two. A phase multiplies states with rows of W and ends in a function of one vector of units,
  * which the driver inlines into its loops; going backward, the phases' functions run in reverse order. A phase that needs
- * means over all units of a row, as layer norm does, has such a function for each of its parts. `lem/lem.c` is a short
- * example. Which rows of dL/dz multiply which state follows from the phases. Python reads the phases, too. */
+ * means over all units of a row, as layer norm does, has such a function for each of its parts. `generated/lem.c` is a
+ * short example. Which rows of dL/dz multiply which state follows from the phases. Python reads the phases, too. */
 #ifndef ORTHOBENCH_CELL_H
 #define ORTHOBENCH_CELL_H
 

@@ -1,4 +1,4 @@
-"""The bindings of the dense cells (`cell.h`): one class, and for each cell its name, constants and vectors.
+"""The bindings of the dense cells (`cell.h`): a class that runs them, and one whose parts follow from a declaration.
 
 Forward keeps the states and what cannot be recovered from them ("saved" in these files). Backward runs the loop in
 reverse. It computes dL/dW during the loop if the sum fits the cache, or else as one product over all steps.
@@ -6,6 +6,7 @@ reverse. It computes dL/dW during the loop if the sum fits the cache, or else as
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,10 +14,14 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import timing, workspace
-from orthobench.recurrence.call import Convolution, Kind, Projection
+from orthobench.recurrence.call import Activation, Convolution, Declaration, Kind, Projection
 from orthobench.recurrence.cpu import call_c, matrix_products, signatures
 from orthobench.recurrence.cpu.signatures import Phase
-from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
+
+_PROJECTED_BEFORE = frozenset({"cornn", "gated_recurrence", "lipschitz"})
+"""Operations whose inputs are projected, and whose weight's gradients are summed, outside of the loop, because stored
+results were computed so."""
 
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
 
@@ -27,10 +32,10 @@ def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
 
 
 class DenseKernel(Kernel):
-    """The kernel of a dense cell. Its C functions are called `{name}_forward` and `{name}_backward`.
+    """The kernel of a dense cell. Its C functions are called `{functions}_forward` and `{functions}_backward`.
 
     Attributes:
-        name: the name of the functions, and of the `struct cell` unless `cell` returns another.
+        name: the name of the functions and of the `struct cell`, unless these methods return another.
         vectors: the parameters that are the cell's vectors, in C's order.
         sums_in_loop: whether the sums dL/d[W, U] that fit the cache are computed during the loop.
     """
@@ -42,6 +47,11 @@ class DenseKernel(Kernel):
     @classmethod
     def cell(cls, parameters: Mapping[str, Any]) -> str:
         """Return the name of the `struct cell`."""
+        return cls.name
+
+    @classmethod
+    def functions(cls, parameters: Mapping[str, Any]) -> str:
+        """Return the name with which the C functions begin."""
         return cls.name
 
     @classmethod
@@ -92,7 +102,7 @@ class DenseKernel(Kernel):
             y = [workspace.take(*x.shape[:2], len(output_weight))]
             fields |= {"outputs": len(output_weight), "packed_outputs": matrix_products.pack(output_weight), "y": y[0]}
             fields |= {"output_bias": parameters["output_bias"]}
-        call_c.loop(f"{cls.name}_forward", **fields)
+        call_c.loop(f"{cls.functions(parameters)}_forward", **fields)
         return states, (saved, fields.get("u"), fields.get("means")), *y
 
     @classmethod
@@ -115,10 +125,79 @@ class DenseKernel(Kernel):
             sums = {name: each for k, (name, each) in enumerate(zip(cls.vectors, fields["sum"], strict=True))
                     if fields["vectors"] >> k & 1}  # fmt: skip
         fields |= results | _gradient_memory(tape, u, phases, cls.sums_in_loop)
-        call_c.loop(f"{cls.name}_backward", **fields)
+        call_c.loop(f"{cls.functions(parameters)}_backward", **fields)
         dweight, by_name = _weight_gradients(tape, arguments, fields, phases)
         by_name |= {name: call_c.total(each)[: h0.shape[1]] for name, each in sums.items()}
         return Gradients(fields["dx"] if u is None else None, dweight, tuple(results.values()), by_name)
+
+
+class OperationKernel(DenseKernel):
+    """The kernel of an operation's dense cells, one for each choice among its parameters; all follows from its step.
+
+    Attributes:
+        operation: the operation.
+    """
+
+    operation: ClassVar[Declaration]
+
+    @classmethod
+    def unsupported(cls, parameters: Mapping[str, Any]) -> str | None:
+        tensors = [name for name, each in cls.operation.annotations.items() if "Tensor" in each]
+        for name in tensors:
+            if parameters[name] is not None and name not in cls.vectors:
+                return f"the C kernel of {cls.operation.name} has no {name}"
+        cell = cls.cell(parameters)
+        return None if signatures.has_cell(cell) else f"there is no C kernel {cell}"
+
+    @classmethod
+    def cell(cls, parameters: Mapping[str, Any]) -> str:
+        return cell_name(cls.operation, parameters)
+
+    functions = cell
+
+    @classmethod
+    def constants(cls, parameters: Mapping[str, Any]) -> tuple[float, ...]:
+        values = [parameters[name] for name in numbers(cls.operation)]
+        return tuple(getattr(each, each.number) if isinstance(each, Activation) else each or 0.0 for each in values)
+
+
+def register(operation: Declaration) -> None:
+    """Register the kernel of an operation if a C file has a cell for one of its forms."""
+    forms = operation.forms(2) if operation.forms is not None else ()
+    if any(signatures.has_cell(cell_name(operation, operation.bind(None, **form.parameters))) for form in forms):
+        is_before = operation.name in _PROJECTED_BEFORE
+        members = {"operation": operation, "vectors": vectors(operation)}
+        members["sums_in_loop"] = operation.sources == 1 and not is_before
+        members |= {} if is_before else {"makes": staticmethod(makes)}
+        kernel(operation, "cpu")(type(operation.name, (OperationKernel,), members))
+
+
+def cell_name(operation: Declaration, parameters: Mapping[str, Any]) -> str:
+    """Return the name of the cell of an operation with these parameters.
+
+    After the operation's name it has the kind of an activation, each switch that is on, and each optional number given.
+    """
+    words = [operation.name]
+    for name, annotation in operation.annotations.items():
+        value = parameters[name]
+        if isinstance(value, Activation):
+            words.append(value.kind)
+        elif value is True or ("float" in annotation and "None" in annotation and value is not None):
+            words.append(name)
+    return "_".join(words)
+
+
+@functools.cache
+def vectors(operation: Declaration) -> tuple[str, ...]:
+    """Return the names of the parameters that are vectors of numbers of the units, in the order of the cell."""
+    names = {name for form in operation.forms(2) for name in form.vectors} if operation.forms is not None else set()
+    return tuple(name for name in operation.annotations if name in names)
+
+
+@functools.cache
+def numbers(operation: Declaration) -> tuple[str, ...]:
+    """Return the names of the parameters that are numbers, or activations with one, in the order of the cell."""
+    return tuple(name for name, each in operation.annotations.items() if "float" in each or "Activation" in each)
 
 
 def _parts(weight: Tensor, phases: Sequence[Phase]) -> list[tuple[Tensor, Tensor]]:

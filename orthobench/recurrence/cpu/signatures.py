@@ -112,6 +112,12 @@ class Phase:
 
 
 @functools.cache
+def has_cell(cell: str) -> bool:
+    """Return whether a source defines a dense cell."""
+    return re.search(rf"^static const struct cell {cell} =", _text(), re.M) is not None
+
+
+@functools.cache
 def phases(cell: str) -> tuple[Phase, ...]:
     """Return the phases of a dense cell.
 

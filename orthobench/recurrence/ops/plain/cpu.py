@@ -1,4 +1,8 @@
-"""The C kernels of the recurrences with one state: the cells of `plain.c`, in float32."""
+"""The C kernel of `recurrence`: the cells of `plain.c`, in float32.
+
+They are written by hand, because leaky ReLU and modReLU show in their output what the compiler would save, and complex
+units are pairs of columns.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from torch import Tensor
 from orthobench.recurrence.call import Kind
 from orthobench.recurrence.cpu import dense
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
-from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
+from orthobench.recurrence.ops.plain import recurrence
 
 
 @kernel(recurrence, "cpu")
@@ -36,8 +40,7 @@ class Recurrence(dense.DenseKernel):
     @classmethod
     def constants(cls, parameters: Mapping[str, Any]) -> tuple[float, ...]:
         activation = parameters["activation"]
-        is_leaky = activation.kind is Kind.LEAKY_RELU
-        return parameters["step_size"] or 0.0, activation.slope if is_leaky else activation.epsilon
+        return parameters["step_size"] or 0.0, getattr(activation, activation.number)
 
     @classmethod
     def variant(cls, parameters: Mapping[str, Any]) -> int:
@@ -56,23 +59,3 @@ class Recurrence(dense.DenseKernel):
         if bias is not None and arguments.parameters["activation"].is_complex:
             gradients.parameters = {**gradients.parameters, "bias": bias[::2].contiguous()}
         return gradients
-
-
-@kernel(gated_recurrence, "cpu")
-class Gated(dense.DenseKernel):
-    name = "gated"
-    sums_in_loop = False
-
-    @classmethod
-    def constants(cls, parameters: Mapping[str, Any]) -> tuple[float, ...]:
-        return (parameters["step_size"],)
-
-
-@kernel(lipschitz, "cpu")
-class Lipschitz(dense.DenseKernel):
-    name = "lipschitz"
-    sums_in_loop = False
-
-    @classmethod
-    def constants(cls, parameters: Mapping[str, Any]) -> tuple[float, ...]:
-        return (parameters["step_size"],)

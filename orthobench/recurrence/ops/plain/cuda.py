@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import kernel_case
-from orthobench.recurrence.call import Activation, Kind
+from orthobench.recurrence.call import Activation
 from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, OptionalTensors, PersistentKernel
 from orthobench.recurrence.kernel_case import single
@@ -23,7 +23,7 @@ _HEADER = "ops/plain/plain.cuh"
 
 @functools.cache
 def _cells(activation: Activation, step_size: float | None) -> Cells:
-    parameter = activation.slope if activation.kind is Kind.LEAKY_RELU else activation.epsilon
+    parameter = getattr(activation, activation.number)
     options = f"<{activation.kind.name}, {'false' if step_size is None else 'true'}>"
     return Cells.of(_HEADER, "Plain", (step_size or 0.0, parameter), options)
 

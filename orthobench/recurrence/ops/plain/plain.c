@@ -1,4 +1,4 @@
-/* Dense recurrences with one product and one state: plain, gated and Lipschitz. */
+/* The plain recurrences, whose kinds of activations share one text. */
 #include "activations.h"
 #include "cell.h"
 
@@ -73,69 +73,4 @@ int recurrence_backward(const struct dense *p, int64_t first, int64_t last) {
     static epilogue *const finish[] = {EACH_KIND(CASE)};
 #undef CASE
     return run_backward(cell_of(p), p, first, last, finish + p->variant);
-}
-
-/* ------------------------------------------------------------------ gated
- * h_t = h_{t-1} + eps sigmoid(W h_{t-1} + g_t) o tanh(W h_{t-1} + x_t), with the inputs x_t, g_t
- * saved: tanh's output, then the sigmoid's. The constant a is eps. */
-
-static const struct cell gated = {
-    .phases = 1,
-    .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 1, .inputs = 2, .own = 1, .saved = 2, .states = H},
-};
-
-INLINE void gated_step(struct unit *u) {
-    const vf a = u->saved[0] = hyperbolic_tangent(u->product[0] + u->input[0]);
-    const vf gate = u->saved[1] = sigmoid(u->product[0] + u->input[1]);
-    u->state[0] += u->constants.a * gate * a;
-}
-
-INLINE void gated_gradient(struct unit *u) {
-    const vf a = u->saved[0], gate = u->saved[1], g = u->state[0] * u->constants.a;
-    u->output[0] = g * gate * tangent_slope(a);
-    u->output[1] = g * a * gate * (1.0f - gate);
-    u->own[0] = u->output[0] + u->output[1];
-}
-
-EPILOGUE(finish_gated_step, forward, gated, 0, gated_step)
-EPILOGUE(finish_gated_gradient, backward, gated, 0, gated_gradient)
-
-int gated_forward(const struct dense *p, int64_t first, int64_t last) {
-    return run_forward(&gated, p, first, last, (epilogue *const[]){finish_gated_step});
-}
-
-int gated_backward(const struct dense *p, int64_t first, int64_t last) {
-    return run_backward(&gated, p, first, last, (epilogue *const[]){finish_gated_gradient});
-}
-
-/* ------------------------------------------------------------------ Lipschitz
- * h_t = h_{t-1} + eps (A h_{t-1} + tanh(W h_{t-1} + x_t))
- * saved: tanh's output. The constant a is eps. */
-
-static const struct cell lipschitz = {
-    .phases = 1,
-    .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 1, .own = 1, .saved = 1, .states = H},
-};
-
-INLINE void lipschitz_step(struct unit *u) {
-    u->saved[0] = hyperbolic_tangent(u->product[1]);
-    u->state[0] += u->constants.a * (u->product[0] + u->saved[0]);
-}
-
-INLINE void lipschitz_gradient(struct unit *u) {
-    u->own[0] = u->state[0] * u->constants.a;
-    u->output[0] = u->own[0] * tangent_slope(u->saved[0]);
-}
-
-EPILOGUE(finish_lipschitz_step, forward, lipschitz, 0, lipschitz_step)
-EPILOGUE(finish_lipschitz_gradient, backward, lipschitz, 0, lipschitz_gradient)
-
-int lipschitz_forward(const struct dense *p, int64_t first, int64_t last) {
-    return run_forward(&lipschitz, p, first, last, (epilogue *const[]){finish_lipschitz_step});
-}
-
-int lipschitz_backward(const struct dense *p, int64_t first, int64_t last) {
-    return run_backward(&lipschitz, p, first, last, (epilogue *const[]){finish_lipschitz_gradient});
 }
