@@ -6,6 +6,7 @@ from orthobench.models import (
     ablation,
     antisymmetric,
     antisymmetric_gated,
+    aussm,
     cornn,
     deltanet,
     deltaproduct,
@@ -49,6 +50,7 @@ from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.layer import RecurrentLayer
 
 __all__ = [
+    "AUSSM",
     "DTRIV",
     "ENRNN",
     "EURNN",
@@ -69,6 +71,7 @@ __all__ = [
     "SLSTM",
     "URNN",
     "WRNN",
+    "AUSSMCell",
     "Ablation",
     "AblationCell",
     "Antisymmetric",
@@ -156,6 +159,14 @@ class AntisymmetricGated(RecurrentLayer):
 
 class AntisymmetricGatedCell(RecurrentCell):
     model = antisymmetric_gated.AntisymmetricGated
+
+
+class AUSSM(RecurrentLayer):
+    model = aussm.AUSSM
+
+
+class AUSSMCell(RecurrentCell):
+    model = aussm.AUSSM
 
 
 class CoRNN(RecurrentLayer):

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
+    from orthobench.recurrence.passes.convolution import convolved as convolved
     from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
     from orthobench.recurrence.passes.cross_entropy import cross_entropy as cross_entropy
     from orthobench.recurrence.passes.gated_sum import gated_sum as gated_sum
@@ -93,7 +94,7 @@ MODULES = {
     "ops.selective": ("selective_scan",),
     "ops.selective.gated_scan": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
-    "passes.convolution": ("short_convolution",),
+    "passes.convolution": ("convolved", "short_convolution"),
     "passes.cross_entropy": ("cross_entropy",),
     "passes.gated_sum": ("gated_sum", "skip_gelu"),
     "passes.head_norm": ("head_norm",),

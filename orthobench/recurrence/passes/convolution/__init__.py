@@ -41,6 +41,20 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
     return in_pytorch(*tensors)
 
 
+def convolved(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the convolution of `short_convolution` without SiLU, by torch's operations.
+
+    Raises:
+        ValueError: `before` has the wrong number of steps.
+    """
+    if len(before) != len(weight) - 1:
+        raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
+    steps, padded = inputs.shape[0], torch.cat((before, inputs))  # len would fix it in an export
+    terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
+    total = torch.stack(terms).sum(0)
+    return total if bias is None else total + bias
+
+
 def has_few_taps(weight: Tensor) -> bool:
     """Return whether the C kernels support the number of taps of a convolution's weight `[taps, n]`."""
     return len(weight) <= int(call_c.kernels().convolution_taps())
@@ -66,12 +80,7 @@ def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = N
 
 def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by torch's operations, which define it."""
-    if len(before) != len(weight) - 1:
-        raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
-    steps, padded = inputs.shape[0], torch.cat((before, inputs))  # len would fix it in an export
-    terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
-    total = torch.stack(terms).sum(0)
-    return silu(total if bias is None else total + bias)
+    return silu(convolved(inputs, weight, before, bias))
 
 
 class _Convolution(Function):
