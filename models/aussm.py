@@ -34,7 +34,7 @@ from torch.nn.functional import linear, silu, softplus
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, SecondAxis, Signature, State
-from orthobench.recurrence import GradientTrace, convolved, diagonal_recurrence, latest, project
+from orthobench.recurrence import GradientTrace, carried_inputs, convolved, diagonal_recurrence, project
 
 
 class AUSSMSettings(ModelSettings):
@@ -111,7 +111,10 @@ class AUSSM(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         units = 2 * self.settings.units
         h, before = state[0].split((units, self.features - units), dim=-1)
-        x, last = self.convolve(project(inputs, self.input_weight), before)
+        x, last = project(inputs, self.input_weight), before  # which has no features without a convolution
+        if (weight := self.convolution_weight) is not None:
+            earlier, last = carried_inputs(before, x, len(weight))
+            x = convolved(x, weight, earlier, self.convolution_bias)
         s = silu(x)
         # As a product with a matrix of one column, whose gradient is two products and no tensor of the size of h.
         written = linear((self.steps(x) * s)[..., None], _parts(self.write_map)[:, None])
@@ -120,21 +123,7 @@ class AUSSM(Model):
             h, s, inputs = final[None], s[-1:], inputs[-1:]
         y = h.unflatten(-1, (len(self.feedthrough), -1)) @ _parts(self.read_map, conjugate=True) + self.feedthrough * s
         o = project(y * silu(project(inputs, self.gate_weight)), self.mixing_weight)
-        return o, (torch.cat((final, *last), dim=-1),)
-
-    def convolve(self, projected: Tensor, before: Tensor) -> tuple[Tensor, State]:
-        """Return x `[T, B, n]` for W_x u `[T, B, n]`, and the convolution's last inputs.
-
-        `before` `[B, (taps - 1) * n]` holds the convolution's inputs before the first step, in the same layout as its
-        last inputs. Without a convolution it is empty.
-        """
-        weight = self.convolution_weight
-        if weight is None:
-            return projected, ()
-        taps = len(weight)
-        earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
-        recent = torch.cat((earlier, latest(projected, taps)))[1 - taps :]
-        return convolved(projected, weight, earlier, self.convolution_bias), (recent.transpose(0, 1).flatten(1),)
+        return o, (torch.cat((final, last), dim=-1),)
 
     def steps(self, x: Tensor) -> Tensor:
         """Return Delta `[T, B, n]`."""

@@ -27,6 +27,7 @@ from orthobench.models import (
     lipschitz_rnn,
     lru,
     lstm,
+    m2rnn,
     mamba,
     mamba3,
     min_gru,
@@ -62,6 +63,7 @@ __all__ = [
     "LEM",
     "LRU",
     "LSTM",
+    "M2RNN",
     "MLSTM",
     "NNRNN",
     "ORNN",
@@ -107,6 +109,7 @@ __all__ = [
     "LinOSSCell",
     "LipschitzRNN",
     "LipschitzRNNCell",
+    "M2RNNCell",
     "MLSTMCell",
     "Mamba",
     "Mamba3",
@@ -327,6 +330,14 @@ class LSTM(RecurrentLayer):
 
 class LSTMCell(RecurrentCell):
     model = lstm.LSTM
+
+
+class M2RNN(RecurrentLayer):
+    model = m2rnn.M2RNN
+
+
+class M2RNNCell(RecurrentCell):
+    model = m2rnn.M2RNN
 
 
 class Mamba(RecurrentLayer):

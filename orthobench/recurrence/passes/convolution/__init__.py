@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.nn.functional import silu
 
 from orthobench.recurrence import first_derivative, threads, timing, workspace
+from orthobench.recurrence.any_length import latest
 from orthobench.recurrence.call import Projection
 from orthobench.recurrence.cpu import call_c
 
@@ -53,6 +54,23 @@ def convolved(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | Non
     terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
     total = torch.stack(terms).sum(0)
     return total if bias is None else total + bias
+
+
+def carried_inputs(before: Tensor, inputs: Tensor, taps: int) -> tuple[Tensor, Tensor]:
+    """Return what a convolution takes from a model's state, and what it leaves there.
+
+    Args:
+        before: the inputs before the first step, as part of a state `[B, (taps - 1) * n]`.
+        inputs: x `[T, B, n]`.
+        taps: the number of inputs that a step reads.
+
+    Returns:
+        The inputs before the first step `[taps - 1, B, n]`, and those before the next part of the sequence, in the
+        layout of `before`.
+    """
+    earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
+    recent = torch.cat((earlier, latest(inputs, taps)))[1 - taps :]
+    return earlier, recent.transpose(0, 1).flatten(1)
 
 
 def has_few_taps(weight: Tensor) -> bool:
