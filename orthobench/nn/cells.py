@@ -6,6 +6,7 @@ from orthobench.models import (
     ablation,
     antisymmetric,
     antisymmetric_gated,
+    aussm,
     cornn,
     deltanet,
     deltaproduct,
@@ -26,6 +27,7 @@ from orthobench.models import (
     lipschitz_rnn,
     lru,
     lstm,
+    m2rnn,
     mamba,
     mamba3,
     min_gru,
@@ -49,6 +51,7 @@ from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.layer import RecurrentLayer
 
 __all__ = [
+    "AUSSM",
     "DTRIV",
     "ENRNN",
     "EURNN",
@@ -60,6 +63,7 @@ __all__ = [
     "LEM",
     "LRU",
     "LSTM",
+    "M2RNN",
     "MLSTM",
     "NNRNN",
     "ORNN",
@@ -69,6 +73,7 @@ __all__ = [
     "SLSTM",
     "URNN",
     "WRNN",
+    "AUSSMCell",
     "Ablation",
     "AblationCell",
     "Antisymmetric",
@@ -104,6 +109,7 @@ __all__ = [
     "LinOSSCell",
     "LipschitzRNN",
     "LipschitzRNNCell",
+    "M2RNNCell",
     "MLSTMCell",
     "Mamba",
     "Mamba3",
@@ -156,6 +162,14 @@ class AntisymmetricGated(RecurrentLayer):
 
 class AntisymmetricGatedCell(RecurrentCell):
     model = antisymmetric_gated.AntisymmetricGated
+
+
+class AUSSM(RecurrentLayer):
+    model = aussm.AUSSM
+
+
+class AUSSMCell(RecurrentCell):
+    model = aussm.AUSSM
 
 
 class CoRNN(RecurrentLayer):
@@ -316,6 +330,14 @@ class LSTM(RecurrentLayer):
 
 class LSTMCell(RecurrentCell):
     model = lstm.LSTM
+
+
+class M2RNN(RecurrentLayer):
+    model = m2rnn.M2RNN
+
+
+class M2RNNCell(RecurrentCell):
+    model = m2rnn.M2RNN
 
 
 class Mamba(RecurrentLayer):

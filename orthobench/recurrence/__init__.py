@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.lem import lem as lem
     from orthobench.recurrence.ops.lstm import lstm as lstm
     from orthobench.recurrence.ops.memories import decaying_memory as decaying_memory
+    from orthobench.recurrence.ops.memories import nonlinear_memory as nonlinear_memory
     from orthobench.recurrence.ops.memories import rwkv7 as rwkv7
     from orthobench.recurrence.ops.memories import written_keys as written_keys
     from orthobench.recurrence.ops.minimal import min_gru as min_gru
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
+    from orthobench.recurrence.passes.convolution import carried_inputs as carried_inputs
+    from orthobench.recurrence.passes.convolution import convolved as convolved
     from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
     from orthobench.recurrence.passes.cross_entropy import cross_entropy as cross_entropy
     from orthobench.recurrence.passes.gated_sum import gated_sum as gated_sum
@@ -84,7 +87,7 @@ MODULES = {
     "ops.independent": ("independent_recurrence",),
     "ops.lem": ("lem",),
     "ops.lstm": ("lstm",),
-    "ops.memories": ("decaying_memory", "rwkv7", "written_keys"),
+    "ops.memories": ("decaying_memory", "nonlinear_memory", "rwkv7", "written_keys"),
     "ops.minimal": ("min_gru", "min_lstm"),
     "ops.mlstm": ("mlstm", "read_memories"),
     "ops.one_hot": ("distinct_inputs", "one_hot_recurrence"),
@@ -93,7 +96,7 @@ MODULES = {
     "ops.selective": ("selective_scan",),
     "ops.selective.gated_scan": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
-    "passes.convolution": ("short_convolution",),
+    "passes.convolution": ("carried_inputs", "convolved", "short_convolution"),
     "passes.cross_entropy": ("cross_entropy",),
     "passes.gated_sum": ("gated_sum", "skip_gelu"),
     "passes.head_norm": ("head_norm",),

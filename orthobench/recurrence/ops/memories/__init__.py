@@ -1,4 +1,4 @@
-"""Memories that decay and are written to at each step: those of RWKV-7, and those of Mamba-3."""
+"""Memories that decay and are written to at each step: those of RWKV-7, of Mamba-3, and of M2RNN."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ def _check_memories(n: int, heads: int, key_size: int, reads: bool) -> str | Non
     return None
 
 
+def _check_transition(n: int, transition: Tensor, heads: int, key_size: int, reads: bool) -> str | None:
+    if reason := _check_memories(n, heads, key_size, reads):
+        return reason
+    values = n // (heads * key_size)
+    wanted = [heads, values, values]
+    return None if list(transition.shape) == wanted else f"transition {list(transition.shape)} should be {wanted}"
+
+
 def _check_rates(n: int, heads: int, key_size: int, epsilon: float, reads: bool, **tensors: Tensor) -> str | None:
     low = tensors["rate_weight"].shape[-1]
     for name, tensor in tensors.items():
@@ -32,7 +40,7 @@ def _check_rates(n: int, heads: int, key_size: int, epsilon: float, reads: bool,
     return _check_memories(n, heads, key_size, reads)
 
 
-def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, int]:
+def _decay_widths(n: int, heads: int, key_size: int, reads: bool, **_: object) -> tuple[int, int]:
     return n // key_size, heads * (1 + key_size * (1 + reads))
 
 
@@ -67,7 +75,9 @@ def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, 
     return read_memory(queries_keys_values(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
 
 
-def _read_decaying(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool) -> Tensor:
+def _read_decaying(
+    x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool, **_: object
+) -> Tensor:
     return _read(weight[..., heads:], weight, memory, heads, key_size, reads)
 
 
@@ -91,6 +101,25 @@ def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = Tru
         memory = memory.unflatten(-1, (heads, key_size, -1))
         decay = weight[..., :heads, None, None].exp()
         return ((decay * memory + key[..., None] * value[..., None, :]).flatten(1),)
+
+    return step
+
+
+@operation(states=("S",), check=_check_transition, widths=_decay_widths, output=_read_decaying, forms=None)
+def nonlinear_memory(weight: Tensor, transition: Tensor, heads: int, key_size: int, reads: bool = True) -> Step:
+    """A memory for each head through which a matrix and tanh pass: S_t = f S_{t-1} + (1 - f) tanh(S_{t-1} W + k v^T).
+
+    S is `[heads, key_size, values]`, `transition` is W `[heads, values, values]`, and x is the value `[heads, values]`.
+    The weight has f `[heads]`, the query and the key `[heads, key_size]`, and `reads` is as for `decaying_memory`.
+
+    Mishra, Tan, Stoica, Gonzalez, Dao, "M2RNN: Non-Linear RNNs with Matrix-Valued States", 2026.
+    """
+
+    def step(x: Tensor, memory: Tensor) -> State:
+        _, key, value = queries_keys_values(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
+        memory = memory.unflatten(-1, (heads, key_size, -1))
+        candidate = (memory @ transition + key[..., None] * value[..., None, :]).tanh()
+        return (torch.lerp(candidate, memory, weight[..., :heads, None, None]).flatten(1),)
 
     return step
 

@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.nn.functional import silu
 
 from orthobench.recurrence import first_derivative, threads, timing, workspace
+from orthobench.recurrence.any_length import latest
 from orthobench.recurrence.call import Projection
 from orthobench.recurrence.cpu import call_c
 
@@ -41,6 +42,37 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
     return in_pytorch(*tensors)
 
 
+def convolved(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the convolution of `short_convolution` without SiLU, by torch's operations.
+
+    Raises:
+        ValueError: `before` has the wrong number of steps.
+    """
+    if len(before) != len(weight) - 1:
+        raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
+    steps, padded = inputs.shape[0], torch.cat((before, inputs))  # len would fix it in an export
+    terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
+    total = torch.stack(terms).sum(0)
+    return total if bias is None else total + bias
+
+
+def carried_inputs(before: Tensor, inputs: Tensor, taps: int) -> tuple[Tensor, Tensor]:
+    """Return what a convolution takes from a model's state, and what it leaves there.
+
+    Args:
+        before: the inputs before the first step, as part of a state `[B, (taps - 1) * n]`.
+        inputs: x `[T, B, n]`.
+        taps: the number of inputs that a step reads.
+
+    Returns:
+        The inputs before the first step `[taps - 1, B, n]`, and those before the next part of the sequence, in the
+        layout of `before`.
+    """
+    earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
+    recent = torch.cat((earlier, latest(inputs, taps)))[1 - taps :]
+    return earlier, recent.transpose(0, 1).flatten(1)
+
+
 def has_few_taps(weight: Tensor) -> bool:
     """Return whether the C kernels support the number of taps of a convolution's weight `[taps, n]`."""
     return len(weight) <= int(call_c.kernels().convolution_taps())
@@ -66,12 +98,7 @@ def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = N
 
 def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by torch's operations, which define it."""
-    if len(before) != len(weight) - 1:
-        raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
-    steps, padded = inputs.shape[0], torch.cat((before, inputs))  # len would fix it in an export
-    terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
-    total = torch.stack(terms).sum(0)
-    return silu(total if bias is None else total + bias)
+    return silu(convolved(inputs, weight, before, bias))
 
 
 class _Convolution(Function):
