@@ -668,7 +668,7 @@ def test_contract_finds_planted_faults(write, right, wrong, check):
 
 TASK_FAULTS = [
     ("generator=generator", "", "the_seed_makes_the_data"),
-    ('"adding", "test"', '"adding", "train"', "the_seed_makes_the_data"),
+    ('(seed, "adding", part)', '(seed, "adding", "train")', "the_seed_makes_the_data"),
     ('reduction="sum"), targets.shape[0]', 'reduction="mean"), 1', "metrics_add_up"),
     ("dim=-1)\n", "dim=0)\n", "batches_fit_the_signature"),
     ("return dict.fromkeys(names, 2 / 12)", "return {}", "metrics_add_up"),

@@ -77,15 +77,15 @@ FAULTS = (
     fault(
         "data seed ignored",
         "tasks/adding.py",
-        '(seed, "adding", "train")',
-        '(0, "adding", "train")',
+        '(seed, "adding", part)',
+        '(0, "adding", part)',
         RANDOMNESS,
         "adding/exact",
     ),
     fault(
         "test data are training data",
         "tasks/copying.py",
-        '(seed, "copying", "test")',
+        '(seed, "copying", part)',
         '(seed, "copying", "train")',
         RANDOMNESS,
         "copying/exact",
