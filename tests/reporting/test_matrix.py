@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import trim_mean
 from support.databases import RunDatabase, experiment
 
+from orthobench.analysis.compare import contrasts
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.scores import score_of
 from orthobench.papers import find_paper
@@ -83,6 +84,17 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
     assert "It takes 5 seeds of each (<code>--seeds 5</code>) to test any of the 4 models" in page
 
 
+def test_number_of_fewer_than_three_seeds_is_never_bold(database):
+    """The best number is of one seed, so the best one with three seeds is bold."""
+    ends = {"lem": [0.0], "gru": [0.01, 0.02, 0.03], "lstm": [0.1, 0.1, 0.1]}
+    for model, values in ends.items():
+        for seed, end in enumerate(values):
+            database.run(experiment(model, "last", []), seed, test=[end] * 4)
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
+    assert {model: cell.is_best for model, cell in cells.items()} == {"lem": False, "gru": True, "lstm": False}
+    assert cells["lem"].standing_words == "it or the best has fewer than three seeds"
+
+
 def test_column_without_a_model_above_the_baseline_has_no_best(database):
     for seed, model in itertools.product(range(3), ("rnn", "lstm")):
         database.run(experiment(model, "last", []), seed, test=[(2 + seed) * BASELINE] * 4)
@@ -143,8 +155,7 @@ def test_published_settings_go_before_untagged_ones_even_with_a_tag(database):
 def test_experiment_with_settings_chosen_here_is_marked_and_says_why(database, tmp_path):
     store_published(database, "chang2019", "table 1", ["antisymmetric"], 0.9, permuted=False)
     other = find_paper("chang2019").experiments("mnist", "antisymmetric")[0]
-    for seed in range(3):
-        database.run(other, seed, test=[0.99] * 4, learning_rate=0.5)
+    database.run(other, 0, test=[0.99] * 4, learning_rate=0.5)
     (row,) = matrix_of(database).rows
     cell = row.cells[0]
     assert (cell.judged, cell.variant.experiment.paper) == ("own", "chang2019")
@@ -235,18 +246,20 @@ def test_earlier_edition_is_named_on_the_page_of_its_task(database, tmp_path):
 
 
 def test_another_division_of_the_same_data_has_no_column_of_its_own(database, tmp_path):
-    def train(model: str, final: float, **sizes: int) -> Run:
+    def train(model: str, final: float, seed: int = 0, **sizes: int) -> Run:
         images = experiment(model, "last", []).model_copy(update={"task": "mnist", "task_settings": sizes})
-        return database.run(images, 0, test=[final] * 4)
+        return database.run(images, seed, test=[final] * 4)
 
     train("rnn", 0.5)
     train("lstm", 0.5)
-    undivided = train("antisymmetric", 0.9, train_size=60_000, validation_size=0)
+    undivided, *_ = [train("antisymmetric", 0.9, seed, train_size=60_000, validation_size=0) for seed in range(3)]
     matrix = matrix_of(database)
     (column,) = matrix.columns
     assert column.label == "MNIST"
     assert trained_by(column.command, "gru") == column.condition.key
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
+    cell = {row.model: row.cells[0] for row in matrix.rows}["antisymmetric"]
+    assert (cell.is_best, cell.is_compared, cell.seeds) == (False, False, 3)  # although no number is higher
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tabs = re.findall(r'<section [^>]*data-label="([^"]*)"', page)
     assert sorted(tabs) == ["MNIST, 55,000 training images", "MNIST, 60,000 training images"]
@@ -367,6 +380,24 @@ def test_trials_of_a_task_stand_last_on_its_page_without_a_rank(database, tmp_pa
     titles = re.findall(r"<h3>(adding.*?)</h3>", page)
     assert [("T = 12" in title, ">trial</span>" in title) for title in titles] == [(False, False), (True, True)]
     assert page.count('<table class="board">') == 1
+
+
+def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database, tmp_path):
+    """Two models train, and the runs of one have version 0, where the program has 1."""
+    for seed, model in itertools.product(range(3), ("rnn", "lstm")):
+        run = database.run(experiment(model, "last", []), seed, test=[0.1] * 4)
+        if model == "rnn":
+            database.store.update(run.id, {"spec": run.spec | {"model_version": "0"}})
+    matrix = matrix_of(database)
+    assert {row.model: row.cells[0].version for row in matrix.rows} == {"rnn": "0", "lstm": ""}
+    assert picture(matrix).count("50ⱽ") == 1
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert page.count('<sup aria-label="an earlier version of the model">v0</sup>') == 1
+    names = re.findall(r"<bdi>(RNN.*?|LSTM.*?)</bdi>", page)
+    assert names.count("RNN, version 0, now 1") > 1  # in the ranking, and in the table of all values
+    assert not [name for name in names if name.startswith("LSTM") and "version" in name]
+    (contrast,) = contrasts(database.store, ["model=rnn", "model=lstm"], {}, lambda run: run.status)
+    assert "'model=rnn' has runs of an earlier version of the model: rnn 0" in contrast.caution
 
 
 def test_perfect_baseline_leaves_nothing_to_solve(database):

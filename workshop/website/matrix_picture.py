@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orthobench.analysis.judged import WORDS
-from orthobench.reporting.account.matrix import EDGE, FILL, LINEAR, OWN, MatrixColumn, MatrixRow, ResultMatrix
+from orthobench.reporting.account.matrix import EARLIER, EDGE, FILL, LINEAR, OWN, MatrixColumn, MatrixRow, ResultMatrix
 
 SEEDS = {1: "¹", 2: "²"}
 """The marks of a median over fewer seeds than three."""
@@ -92,7 +92,8 @@ def _drawn_row(
         )
         bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        letters = LINEAR * bool(cell.linear) + EDGE * bool(cell.edge) + OWN * bool(cell.chosen_here)
+        known = {LINEAR: cell.linear, EDGE: cell.edge, OWN: cell.chosen_here, EARLIER: cell.version}
+        letters = "".join(letter for letter, applies in known.items() if applies)
         marks = "↘" * cell.loses + letters + SEEDS.get(cell.seeds, "")
         words = f"{round(100 * cell.score)}{marks}"  # as a whole number, because a format would write -0
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'

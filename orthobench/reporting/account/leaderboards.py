@@ -7,10 +7,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, standings_summary
+from orthobench.analysis.inference import Standing, open_seeds, standings_in_ranking, standings_summary
+from orthobench.analysis.judged import representatives
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.scores import are_nearly_perfect
-from orthobench.analysis.statistics import Median
+from orthobench.analysis.statistics import FEWEST_SEEDS, Median
 from orthobench.errors import shell_command
 from orthobench.papers import find_paper
 from orthobench.reporting.account.studies import StoredStudy
@@ -26,10 +27,10 @@ class LeaderboardRow:
     """A row of a leaderboard.
 
     Attributes:
-        rank: equal for variants whose shown medians are equal; None for a variant that has none, because a better one
-            stands for its model.
+        rank: equal for variants whose shown medians are equal; None for a variant that has none, because another
+            one stands for its model.
         efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
-        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
+        standing: how the variant stands next to the best with three seeds, at 5 % over all rows; None for that one.
     """
 
     rank: int | None
@@ -50,17 +51,18 @@ def best_first(condition: Condition) -> Condition:
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     """Rank the models of a condition by the median over seeds of their final values, the best first.
 
-    The best variant of a model stands for it, and its others follow at the end. The variants of a single model are
-    ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    One variant of a model stands for it (`precedence`), and its others follow at the end. The variants of a single
+    model are ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left
+    out.
     """
     sign = condition.metric.sign
     scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    best = {variant.run.model: variant for _, variant in reversed(scored)}
+    chosen = representatives(condition)
     ranked: list[tuple[float, VariantData]] = []
     others: list[tuple[float, VariantData]] = []
     for score, variant in scored:
-        (ranked if len(best) == 1 or best[variant.run.model] is variant else others).append((score, variant))
+        (ranked if len(chosen) == 1 or chosen[variant.run.model] is variant else others).append((score, variant))
 
     def row(score: float, variant: VariantData, rank: int | None, standing: Standing | None) -> LeaderboardRow:
         size = variant.run.parameter_count
@@ -76,11 +78,10 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     ranks = [*(shown.index(text) + 1 for text in shown), *[None] * len(others)]
     # In one test, because the best variant of a model is chosen by the data, too.
     tested = [variant for _, variant in (*ranked, *others)]
-    states = standings_after_first(
+    states = standings_in_ranking(
         [variant.scores for variant in tested], [are_nearly_perfect(variant.scored) for variant in tested]
     )
-    places = [None, *states]
-    return [row(*pair, rank, place) for pair, rank, place in zip((*ranked, *others), ranks, places, strict=False)]
+    return [row(*pair, rank, state) for pair, rank, state in zip((*ranked, *others), ranks, states, strict=True)]
 
 
 def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
@@ -93,22 +94,32 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     if best and baseline is not None and not _beats_baseline(condition, best):
         beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
-    names = [_bracketed(row.variant.label) for row in rows if row.rank == 1]
-    value = f"{condition.metric.label or condition.metric.name} {best}"
+    top = next((row for row in rows if row.standing is None), rows[0])  # the best one with three seeds
+    names = [_bracketed(row.variant.label) for row in rows if row.rank == top.rank]
+    value = f"{condition.metric.label or condition.metric.name} {top.variant.median}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
     noun = "model" if len({row.variant.run.model for row in rows}) > 1 else "variant"
-    found = {_bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank != 1}
+    found = {
+        _bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank != top.rank
+    }
     if set(found.values()) == {Standing.APART} and len(names) == 1:
         return f"{names[0]} leads: {value}, {len(rows)} {noun}s"
     shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
-    first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
+    first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} {_place(top)}"
     needed = _open_seeds(board)
     more = ""
     if needed:
         what = "to test more apart" if Standing.APART in found.values() else "nothing is tested apart, which"
         more = f"{what} takes {needed} seeds of each {noun}"
     return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
+
+
+def _place(top: LeaderboardRow) -> str:
+    """Return in words that a row is the first, as far as its seeds and those of the rows above it allow."""
+    if len(top.variant.scores) < FEWEST_SEEDS:
+        return f"is ahead, with fewer than {FEWEST_SEEDS} seeds"
+    return "is first" if top.rank == 1 else f"is first of those with {FEWEST_SEEDS} seeds"
 
 
 def _bracketed(label: str) -> str:
