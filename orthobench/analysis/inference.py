@@ -375,7 +375,7 @@ def standings_in_ranking(samples: Sequence[Sequence[float]], solve: Sequence[boo
     best = next((number for number, is_enough in enumerate(with_seeds) if is_enough), 0)
     order = sorted(range(len(samples)), key=lambda number: number != best)
     states = standings_after_first([samples[number] for number in order], [solve[number] for number in order if solve])
-    return [None, *states] if best == 0 else [*states[:best], None, *states[best:]]
+    return [*states[:best], *([None] if samples else []), *states[best:]]
 
 
 def _p_in_ranking(comparison: Comparison, sizes: tuple[int, ...]) -> float:

@@ -132,6 +132,13 @@ def test_same_variant_stands_for_a_model_in_the_matrix_and_in_the_ranking(databa
     assert ranked.scores == [0.1, 0.1, 0.1]
 
 
+def test_condition_without_a_result_has_an_empty_leaderboard(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.5], status=Status.RUNNING)
+    (condition,) = collect(database.store)
+    rows = leaderboard(condition)
+    assert (rows, headline(condition, rows)) == ([], "no run has finished here yet")
+
+
 def test_diverged_runs_rank_worst(database):
     """Two of three runs of the rnn diverge: the one that finished is the best of all."""
     ranks, _, rows = board(database, rnn=[[0.5, 0.01], None, None], lstm=[[0.5, 0.1]], gru=[None])
