@@ -25,7 +25,7 @@ from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
-from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, note_on_tuning, picture
+from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, picture
 
 BASELINE = 0.2
 """The baseline that `RunDatabase` stores."""
@@ -57,8 +57,6 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
     rnn, lstm = cells["rnn"], cells["lstm"]
     assert (rnn.score, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
     assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, -1, True)
-    assert [row.model for row in matrix.rows] == ["rnn", "lstm"]
-    assert [row.family for row in matrix.rows] == ["plain", "gated"]
 
 
 def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path):
@@ -460,20 +458,38 @@ def test_quick_presets_are_folded(database, tmp_path):
     assert (">50<" in main, ">75<" in main) == (False, True)
 
 
-def test_columns_with_more_models_come_first(database):
-    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=10)
-    for model in ("rnn", "lstm"):
-        database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=12)
-    assert [column.condition.settings["sequence_length"] for column in matrix_of(database).columns] == [12, 10]
+def test_tasks_with_more_models_come_first_and_lengths_ascend(database):
+    copying = experiment("rnn", "last", []).model_copy(update={"task": "copying"})
+    database.run(copying, 0, test=[0.1] * 4, sequence_length=12)
+    database.run(copying, 0, test=[0.1] * 4, sequence_length=10)
+    for model, length in (("rnn", 12), ("rnn", 8), ("lstm", 12)):
+        database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    columns = [column.condition for column in matrix_of(database).columns]
+    assert [(each.task, each.settings["sequence_length"]) for each in columns] == [
+        ("adding", 8),
+        ("adding", 12),
+        ("copying", 10),
+        ("copying", 12),
+    ]
+
+
+def test_rows_are_by_family_and_name(database):
+    for model in ("rnn", "lem", "lstm", "scornn", "gru", "exprnn"):
+        database.run(experiment(model, "last", []), 0, test=[0.1] * 4)
+    assert [(row.family, row.label) for row in matrix_of(database).rows] == [
+        ("orthogonal", "EXPRNN"),
+        ("orthogonal", "scoRNN"),
+        ("gated", "GRU"),
+        ("gated", "LSTM"),
+        ("plain", "RNN"),
+        ("ODE", "LEM"),
+    ]
 
 
 def test_page_names_the_command_that_tunes_models(database, tmp_path):
     database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert "<code>orthobench compare-tuned</code>" in page
-    assert "`orthobench compare-tuned` trains them" in picture(
-        matrix_of(database), note=note_on_tuning(matrix_of(database))
-    )
 
 
 def test_heading_of_a_narrow_block_does_not_reach_into_the_next():

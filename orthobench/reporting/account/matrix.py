@@ -22,7 +22,7 @@ from orthobench.analysis.variants import group, newer_version
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.names import NO_LABELS, in_words, name_of, short_labels
+from orthobench.reporting.account.names import KINDS, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -40,6 +40,15 @@ FILL = "orthobench compare-tuned"
 LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
 """The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
 experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
+FAMILIES = {
+    "orthogonal": "Orthogonal, unitary",
+    "gated": "Gated",
+    "plain": "Plain",
+    "linear": "Linear in the state",
+    "ODE": "Discretised ODEs",
+    "other": "Your own",
+}
+"""The families of built-in models and those of users' models, in order, in words; others have their own names."""
 MANY, SPARSE = 40, 0.25
 """Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
@@ -219,7 +228,7 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class ResultMatrix:
-    """The models with a result on any of the tasks, those that solve the most tasks first.
+    """The models with a result on any of the tasks, by family.
 
     Attributes:
         earlier: the keys of the conditions that later editions replace.
@@ -267,8 +276,8 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch,
     unless their models are tuned alike. Where some tasks have a paper's own experiment, or three seeds of several
     models, the other ones are left out as well, because they are trials. Columns are in blocks by how their numbers
-    came about (`MatrixColumn.block`), and in each block the columns with the most results come first. Tuned columns
-    order the rows, else all that are not folded.
+    came about (`MatrixColumn.block`). In each block the tasks with the most results come first, each by its lengths.
+    Rows are in the order of their families, and of their names.
 
     A model's cell shows its tuned variant, or else the one with the settings of a paper's experiment; `precedence` has
     the whole order. With other settings, a variant that has a tag counts only if its model has no other one on the
@@ -296,7 +305,7 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
             MatrixColumn(each, label, _command(each[0], _block(each)), _block(each))
             for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
         ]
-    columns.sort(key=lambda column: ([*WORDS].index(column.block), -_models_of(column)))
+    columns = _in_order(columns)
     families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
@@ -326,7 +335,34 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         rows.append(
             MatrixRow(label, model, family, cells, is_sparse and len(names) > MANY, _overall([cells[n] for n in tuned]))
         )
-    return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
+    rows.sort(key=lambda row: place_in_families(row.family, row.label))
+    return ResultMatrix(columns, rows, editions.earlier)
+
+
+def place_in_families(family: str, label: str) -> tuple[int, str, str]:
+    """Return the place of a model in the order of families, and of names within one."""
+    return [*FAMILIES, family].index(family), family, label.lower()
+
+
+def _in_order(columns: Sequence[MatrixColumn]) -> list[MatrixColumn]:
+    """Return columns by block, in it by task, those with most models first, and of a task by length."""
+    most: dict[tuple[Judged, str], int] = {}
+    for column in columns:
+        key = column.block, column.condition.task
+        most[key] = max(_models_of(column), most.get(key, 0))
+
+    def place(column: MatrixColumn) -> tuple[int, int, str, int, int]:
+        task = column.condition.task
+        length = column.condition.settings.get("sequence_length")
+        return (
+            [*WORDS].index(column.block),
+            -most[column.block, task],
+            task,
+            length if isinstance(length, int) else 0,
+            -_models_of(column),
+        )
+
+    return sorted(columns, key=place)
 
 
 def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
@@ -354,8 +390,8 @@ def _unfolded(columns: Sequence[MatrixColumn]) -> list[int]:
 def _rank(rows: Sequence[list[MatrixCell | None]], number: int, condition: str) -> None:
     """Set how the cells of a column stand next to the best one of its condition with this key."""
     ranked = [(cells, cell) for cells in rows if (cell := cells[number]) and cell.condition.key == condition]
-    ranked.sort(key=lambda each: -statistics.median(_gains(each[1].variant)))
-    samples = [_gains(cell.variant) for _, cell in ranked]
+    ranked.sort(key=lambda each: -statistics.median(gains(each[1].variant)))
+    samples = [gains(cell.variant) for _, cell in ranked]
     solved = [are_nearly_perfect(cell.variant.scored) for _, cell in ranked]
     for (cells, cell), standing in zip(ranked, standings_in_ranking(samples, solved), strict=True):
         cells[number] = replace(cell, standing=standing, is_compared=True)
@@ -451,7 +487,7 @@ def _is_comparison(condition: Condition) -> bool:
     return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEWEST_SEEDS}) > 1
 
 
-def _gains(variant: VariantData) -> list[float]:
+def gains(variant: VariantData) -> list[float]:
     """Return the distance of each seed's end from its baseline, the greater the better; -infinity if it diverged."""
     sign = variant.run.main_metric.sign
     return [sign * (run.baselines[run.metric] - value) for run, value in variant.scored]
@@ -532,9 +568,15 @@ def _value(run: Run, setting: str | None) -> str:
     return in_words(setting, value)
 
 
+def word_of_column(condition: Condition) -> str:
+    """Return the word by which `compare-tuned -t` names the column of a condition: a language, a group, or the task."""
+    name, _ = KINDS.get(condition.task, ("", ""))
+    return str(condition.settings.get(name, condition.task))
+
+
 def _command(condition: Condition, block: Judged) -> str:
     if block == "tuned":
-        return shell_command("compare-tuned", "-t", condition.task, "--models", "MODEL")
+        return shell_command("compare-tuned", "-t", word_of_column(condition), "--models", "MODEL")
     plugin = index()["plugins"].get(f"task/{condition.task}", {"settings": []})
     defaults = {each["name"]: each["default"] for each in plugin["settings"]}
     settings = [
