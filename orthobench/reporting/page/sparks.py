@@ -276,7 +276,7 @@ def sketch(figure: Figure) -> Markup:
         style = f"var(--model-{[*PALETTE, GREY].index(color)})"
         parts.append(f'<path class="line" style="stroke: {style}" d="{path(at[chosen], heights[chosen])}"/>')
         words = f"{escape(name)}, {10 ** y[0]:.0e} at step {x[0]:.0f}".replace("e-0", "e-")
-        right_of, below = (6, -2) if at[0] > SKETCH_WIDTH / 4 else (2, 13)
+        right_of, below = (12, 4) if at[0] > SKETCH_WIDTH / 4 else (2, 13)
         place = f'x="{at[0] + right_of:.0f}" y="{heights[0] + below:.0f}"'
         parts.append(f'<text {place} style="fill: {style}">{words}</text>')
     foot = f'y="{SKETCH_HEIGHT - 2}"'
