@@ -21,14 +21,15 @@ TITLE = "Orthogonal cells copy"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """Thirteen models on three tasks, with three seeds each; the LSTM has one on copying."""
+    """Thirteen models on four tasks, with three seeds each; the LSTM has one on copying."""
     folder = tmp_path_factory.mktemp("first")
     with open_store(str(folder / "results.db"), create=True) as store:
         database = RunDatabase(store)
         for number, model in enumerate(MODELS):
-            parity = {"task": "formal_language", "task_settings": {"language": "parity"}}
-            for seed in range(3):
-                database.run(experiment(model, "last", []).model_copy(update=parity), seed, test=[0.6] * 4)
+            for task, settings in (("formal_language", {"language": "parity"}), ("group_word", {"group": "S3"})):
+                own = experiment(model, "last", []).model_copy(update={"task": task, "task_settings": settings})
+                for seed in range(3):
+                    database.run(own, seed, test=[0.6] * 4)
             for task in ("adding", "copying"):
                 own = experiment(model, "last", []).model_copy(update={"task": task})
                 for seed in range(1 if (model, task) == ("lstm", "copying") else 3):
@@ -61,7 +62,7 @@ def test_desktop_shows_all_of_it_without_scrolling(browser, page):
 def test_phone_shows_three_columns_and_both_lists(browser, page):
     open_page(browser, page, 390, 844)
     headings = browser.find_elements("css selector", ".abilities thead th")
-    assert [heading.text.split("\n")[0] for heading in headings[1:]] == ["adding", "copying", "parity"]
+    assert [heading.text.split("\n")[0] for heading in headings[1:]] == ["adding", "copying", "parity", "words over S3"]
     for selector in (".abilities thead th:nth-child(4)", "#ask [name=first]", "#ask [name=second]"):
         assert 0 < box(browser, selector)["right"] <= 390
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
@@ -76,7 +77,7 @@ def test_question_is_answered_for_the_chosen_cells(browser, page):
     assert [each.first_selected_option.text for each in (first, second)] == ["scoRNN", "LSTM"]
     second.select_by_visible_text("RNN")
     answers = [node.text.split("\n") for node in browser.find_elements("css selector", "#ask dd:nth-of-type(even)")]
-    assert answers == [["yes, in every seed", "3 and 3 seeds, p = 0.1"]] * 2 + [["seeds overlap", "3 and 3 seeds"]]
+    assert answers == [["yes, in every seed", "3 and 3 seeds, p = 0.1"]] * 2 + [["seeds overlap", "3 and 3 seeds"]] * 2
     command = browser.find_element("css selector", "#ask code").text
     assert command == "orthobench compare-tuned -t adding,copying --models scornn,rnn --seeds 4"
     first.select_by_visible_text("RNN")
@@ -91,7 +92,7 @@ def test_question_is_answered_for_the_chosen_cells(browser, page):
 
 def test_matrix_is_one_click_away_and_keeps_its_headings(browser, page):
     open_page(browser, page, 1440, 500)
-    browser.find_element("link text", "All 13 models × 3 tasks").click()
+    browser.find_element("link text", "All 13 models × 4 tasks").click()
     waiting(browser, 20).until(lambda _: box(browser, "#solves")["height"])
     assert browser.find_element("css selector", "nav a[aria-current]").text == "Every model"
     scrolled = (
