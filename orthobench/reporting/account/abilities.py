@@ -293,14 +293,14 @@ def questions(abilities: Abilities) -> dict[str, Any]:
 
 
 def _shown(cell: MatrixCell | None) -> list[int] | None:
-    return cell and [_percent(cell.score), _percent(cell.low), _percent(cell.high), cell.seeds]
+    return None if cell is None else [_percent(cell.score), _percent(cell.low), _percent(cell.high), cell.seeds]
 
 
 Sample = tuple[MatrixCell, tuple[float, ...], bool]
 
 
 def _sample(cell: MatrixCell | None) -> Sample | None:
-    return cell and (cell, tuple(gains(cell.variant)), are_nearly_perfect(cell.variant.scored))
+    return None if cell is None else (cell, tuple(gains(cell.variant)), are_nearly_perfect(cell.variant.scored))
 
 
 def _answer(first: Sample | None, second: Sample | None) -> tuple[int, float | None] | None:

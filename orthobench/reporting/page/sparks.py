@@ -259,10 +259,10 @@ def sketch(figure: Figure) -> Markup:
     high = DECADES * math.ceil(max(y.max() for *_, y, _ in positive) / DECADES)
 
     def across(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return 34 + (x - left) / (right - left) * (SKETCH_WIDTH - 44)
+        return np.asarray(34 + (x - left) / (right - left) * (SKETCH_WIDTH - 44), float)
 
     def up(y: npt.NDArray[np.float64] | float) -> npt.NDArray[np.float64]:
-        return 8 + (high - np.asarray(y)) / (high - low) * (SKETCH_HEIGHT - 26)
+        return np.asarray(8 + (high - np.asarray(y)) / (high - low) * (SKETCH_HEIGHT - 26), float)
 
     parts = []
     for power in range(low, high + 1, DECADES):
