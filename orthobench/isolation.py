@@ -33,31 +33,8 @@ class _Part(NamedTuple):
     new: Any
 
 
-def _of(owner: str, name: str, read: Callable[..., Any], write: Callable[..., object], new: Any) -> _Part:
-    return _Part(f"{name} on {owner}", partial(read, owner), partial(write, owner), new)
-
-
 def _attribute(owner: Any, name: str, new: Any) -> _Part:
     return _Part(f"{owner.__name__}.{name}", partial(getattr, owner, name), partial(setattr, owner, name), new)
-
-
-def _precision(backend: str, operation: str, new: str) -> _Part:
-    """Return the precision of products of float32 numbers; the parts of a back end follow its "all" until they differ.
-
-    torch 2.8 and earlier have only `float32_matmul_precision` and `allow_tf32`.
-    """
-    read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
-    return _Part(
-        f"precision of {operation} on {backend}",
-        partial(read, backend, operation),
-        partial(write, backend, operation),
-        new,
-    )
-
-
-def _attention(kernel: str) -> _Part:
-    read, write = (getattr(torch.backends.cuda, name) for name in (f"{kernel}_sdp_enabled", f"enable_{kernel}_sdp"))
-    return _Part(f"{kernel} kernel of attention", read, write, new=True)
 
 
 def _flushes_denormals() -> bool:
@@ -65,65 +42,41 @@ def _flushes_denormals() -> bool:
     return sys.float_info.min / 2 == 0
 
 
-def _autocast_depth() -> int:
-    """Return how many blocks of autocast are open; torch keeps its copies of weights until the outermost one ends."""
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
-
-
-def _set_autocast_depth(depth: int) -> None:
-    while _autocast_depth() < depth:
-        torch.autocast_increment_nesting()
-    while _autocast_depth() > depth:
-        torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
-
-
 _PARTS = (
     _Part("default type", torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     _Part("gradients", torch.is_grad_enabled, torch.set_grad_enabled, True),
     *(
-        part
-        for device, kind in (("cpu", torch.bfloat16), ("cuda", torch.float16))
-        for part in (
-            _of(device, "autocast", torch.is_autocast_enabled, torch.set_autocast_enabled, False),
-            _of(device, "type of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype, kind),
+        _Part(
+            f"autocast on {device}",
+            partial(torch.is_autocast_enabled, device),
+            partial(torch.set_autocast_enabled, device),
+            new=False,
         )
+        for device in ("cpu", "cuda")
     ),
-    _Part("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, True),
-    _Part("depth of autocast", _autocast_depth, _set_autocast_depth, 0),
     _Part("flushed denormals", _flushes_denormals, torch.set_flush_denormal, True),
-    _Part(
-        "anomaly detection",
-        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        lambda value: torch.autograd.set_detect_anomaly(*value),
-        (False, True),
-    ),
+    _Part("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
     _Part(
         "deterministic algorithms",
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
         (False, False),
     ),
-    _Part(
-        "float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
-    ),
-    _attribute(torch.backends.cudnn, "allow_tf32", True),
+    _Part("precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
     *(
-        _precision(*each)
-        for each in (
-            ("generic", "all", "none"),
-            *(("cuda", operation, "none") for operation in ("all", "matmul")),
-            *(("cuda", operation, "tf32") for operation in ("conv", "rnn")),
-            *(("mkldnn", operation, "none") for operation in ("all", "matmul", "conv", "rnn")),
+        # From torch 2.9 on; those of operations follow that of all until they differ.
+        _Part(
+            f"precision of {operation} on {backend}",
+            partial(torch._C._get_fp32_precision_getter, backend, operation),
+            partial(torch._C._set_fp32_precision_setter, backend, operation),
+            "none",
         )
+        for backend, operation in (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("mkldnn", "matmul"))
         if hasattr(torch._C, "_get_fp32_precision_getter")
     ),
+    _attribute(torch.backends.cudnn, "allow_tf32", True),
     _attribute(torch.backends.cudnn, "benchmark", False),
     _attribute(torch.backends.cudnn, "deterministic", False),
-    _attribute(torch.backends.cudnn, "enabled", True),
-    _attribute(torch.backends.mkldnn, "enabled", True),
-    *(_attention(kernel) for kernel in ("flash", "mem_efficient", "math", "cudnn")),
     _Part(
         "errors of numpy",
         np.geterr,
@@ -131,7 +84,7 @@ _PARTS = (
         {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
     ),
 )
-"""The parts in the order in which they are written: a precision for all comes before those of its operations."""
+"""What layers and programs set. Switches of whole libraries, such as cuDNN's, are the user's own choice."""
 
 
 def _write(values: list[tuple[_Part, Any]]) -> None:

@@ -336,6 +336,22 @@ class Task(ABC):
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:
         """Generate or open the data. The same settings and seed give the same data on every device."""
 
+    def generate(self, settings: Any, split: Callable[[str, int, Any], Split]) -> None:
+        """Set the splits of generated data with `ScalableSettings`, and those of the longer tests.
+
+        Args:
+            split: returns the split of a part from its name, its number of sequences and the settings. A part is
+                "train", "test" or "validation", and "test 2" is the longer test at 2T.
+        """
+        self.train = split("train", settings.train_size, settings)
+        self.test = split("test", settings.test_size, settings)
+        if size := settings.validation_size:
+            self.validation = split("validation", size, settings)
+        self.longer_tests = {
+            multiple: split(f"test {multiple}", settings.test_size, longer)
+            for multiple, longer in settings.longer().items()
+        }
+
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss that training minimises: a scalar, averaged over the batch."""

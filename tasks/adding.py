@@ -68,16 +68,11 @@ class Adding(Task):
 
     def __init__(self, settings: AddingSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=2, output_size=1, readout="last")
-        self.train = AddingSplit(settings, settings.train_size, seeded_generator(seed, "adding", "train"), device)
-        self.test = AddingSplit(settings, settings.test_size, seeded_generator(seed, "adding", "test"), device)
-        if size := settings.validation_size:
-            self.validation = AddingSplit(settings, size, seeded_generator(seed, "adding", "validation"), device)
-        self.longer_tests = {
-            multiple: AddingSplit(
-                longer, settings.test_size, seeded_generator(seed, "adding", f"test {multiple}"), device
-            )
-            for multiple, longer in settings.longer().items()
-        }
+
+        def split(part: str, size: int, settings: AddingSettings) -> AddingSplit:
+            return AddingSplit(settings, size, seeded_generator(seed, "adding", part), device)
+
+        self.generate(settings, split)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.mse_loss(outputs, targets)

@@ -82,16 +82,11 @@ class Copying(Task):
 
     def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
-        self.train = CopyingSplit(settings, settings.train_size, seeded_generator(seed, "copying", "train"), device)
-        self.test = CopyingSplit(settings, settings.test_size, seeded_generator(seed, "copying", "test"), device)
-        if size := settings.validation_size:
-            self.validation = CopyingSplit(settings, size, seeded_generator(seed, "copying", "validation"), device)
-        self.longer_tests = {
-            multiple: CopyingSplit(
-                longer, settings.test_size, seeded_generator(seed, "copying", f"test {multiple}"), device
-            )
-            for multiple, longer in settings.longer().items()
-        }
+
+        def split(part: str, size: int, settings: CopyingSettings) -> CopyingSplit:
+            return CopyingSplit(settings, size, seeded_generator(seed, "copying", part), device)
+
+        self.generate(settings, split)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs, targets)

@@ -154,17 +154,11 @@ class Recall(Task):
     def __init__(self, settings: RecallSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(settings.vocabulary, settings.vocabulary, "positions", tokens=True)
 
-        def split(part: str, size: int, settings: RecallSettings = settings) -> RecallSplit:
+        def split(part: str, size: int, settings: RecallSettings) -> RecallSplit:
             is_test = part.startswith("test")
             return RecallSplit(settings, size, Draws(seed, "recall", part), device, whole_keys=is_test)
 
-        self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
-        if size := settings.validation_size:
-            self.validation = split("validation", size)
-        self.longer_tests = {
-            multiple: split(f"test {multiple}", settings.test_size, longer)
-            for multiple, longer in settings.longer().items()
-        }
+        self.generate(settings, split)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return entropy(outputs, targets)

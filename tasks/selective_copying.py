@@ -97,16 +97,10 @@ class SelectiveCopying(Task):
     def __init__(self, settings: SelectiveCopyingSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(settings.vocabulary, settings.vocabulary, "positions", tokens=True)
 
-        def split(part: str, size: int, settings: SelectiveCopyingSettings = settings) -> SelectiveCopyingSplit:
+        def split(part: str, size: int, settings: SelectiveCopyingSettings) -> SelectiveCopyingSplit:
             return SelectiveCopyingSplit(settings, size, Draws(seed, "selective_copying", part), device)
 
-        self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
-        if size := settings.validation_size:
-            self.validation = split("validation", size)
-        self.longer_tests = {
-            multiple: split(f"test {multiple}", settings.test_size, longer)
-            for multiple, longer in settings.longer().items()
-        }
+        self.generate(settings, split)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return entropy(outputs, targets)

@@ -66,15 +66,12 @@ def state() -> dict[str, Any]:
     return {
         "dtype": torch.get_default_dtype(),
         "device": torch.get_default_device(),
-        "autocast": [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")],
-        "autocast depth": (torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()),
+        "autocast": [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")],
         "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "anomaly": torch.is_anomaly_enabled(),
         "flushes": product == bytes(4),
         "precision": torch.get_float32_matmul_precision(),
-        "tf32": (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32),
         "deterministic": (torch.get_deterministic_debug_mode(), backends.cudnn.deterministic, backends.cudnn.benchmark),
-        "libraries": (backends.cudnn.enabled, backends.mkldnn.enabled, backends.cuda.flash_sdp_enabled()),
         "threads": torch.get_num_threads(),
         "numpy errors": np.geterr(),
         "torch's generator": (torch.initial_seed(), torch.get_rng_state().tolist()),
@@ -94,9 +91,7 @@ def unusual_state() -> Iterator[None]:
             (torch.use_deterministic_algorithms, False),
             (torch.autograd.set_detect_anomaly, False),
             (torch.set_num_threads, torch.get_num_threads()),
-            (torch.backends.cuda.enable_flash_sdp, True),
             (lambda value: setattr(torch.backends.cudnn, "benchmark", value), False),
-            (lambda value: setattr(torch.backends.mkldnn, "enabled", value), True),
         ]
         for write, value in restore:
             stack.callback(write, value)
@@ -105,9 +100,7 @@ def unusual_state() -> Iterator[None]:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.autograd.set_detect_anomaly(True)
         torch.set_num_threads(2)
-        torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cudnn.benchmark = True
-        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         stack.enter_context(torch.device("meta"))
         stack.enter_context(torch.autocast("cpu", torch.float16))
         stack.enter_context(torch.no_grad())
@@ -162,7 +155,7 @@ def test_a_block_sets_every_part_and_restores_it():
     kept = ("threads", "torch's generator", "numpy's generator", "Python's generator")
     for name, value in before.items():
         assert inside[name] == (value if name in kept else new[name]), name
-        assert name in ("tf32",) or value != new[name], f"{name} is not unusual here"
+        assert value != new[name], f"{name} is not unusual here"
 
 
 def run_one(model: str) -> None:
@@ -171,10 +164,6 @@ def run_one(model: str) -> None:
 
 def sweep_here(model: str) -> None:
     ob.sweep("adding", [model, "rnn"], settings=FEW_STEPS, jobs=0)
-
-
-def tune_here(model: str) -> None:
-    ob.tune("adding", model, {"learning_rate": "1e-4..1e-2:log"}, settings=FEW_STEPS, trials=2, jobs=0)
 
 
 def use_trained(model: str) -> None:
@@ -190,7 +179,7 @@ def check_contract(model: str) -> None:
     assert problems("model", ScoRNN) == []
 
 
-@pytest.mark.parametrize("way", [run_one, sweep_here, tune_here, use_trained, check_contract])
+@pytest.mark.parametrize("way", [run_one, sweep_here, use_trained, check_contract])
 def test_the_program_finds_its_state_again(way):
     (model,) = write_layers(All="; ".join(EFFECTS[name] for name in EFFECTS if name not in ("Frozen", "Elsewhere")))
     with unusual_state():
@@ -199,7 +188,7 @@ def test_the_program_finds_its_state_again(way):
         assert state() == before
 
 
-@pytest.mark.parametrize("end", ["raise ArithmeticError", "raise KeyboardInterrupt", "signal.raise_signal(2)"])
+@pytest.mark.parametrize("end", ["raise ArithmeticError", "signal.raise_signal(2)"])
 @pytest.mark.parametrize("way", [run_one, sweep_here])
 def test_an_error_or_ctrl_c_restores_the_state_too(way, end):
     (model,) = write_layers(Ends=f"torch.set_default_dtype(torch.float64); torch.manual_seed(1); {end}")

@@ -293,24 +293,13 @@ def test_copy_of_a_built_in_file_needs_another_name(orthobench, tmp_path, comman
     assert "my_scornn" in orthobench("plugins", "--plugin", "my_scornn.py", "--json").out
 
 
-def test_relative_imports_of_a_copied_file_are_refused_with_absolute_ones(orthobench, tmp_path):
+def test_relative_imports_of_a_copied_file_are_refused(orthobench, tmp_path):
     text = Path(sys.modules[Catalog().load("model", "scornn").__module__].__file__).read_text("utf-8")
     line = text[: text.index("from ._plain")].count("\n") + 1
-    reason = (
-        f"line {line}: a plugin file cannot import from ._plain: write from orthobench.models._plain import "
-        "MatrixSettings, PlainRNN"
-    )
-    (tmp_path / "scornn.py").write_text(text)
-    refused = orthobench("plugins", "--plugin", "scornn.py")
-    taken = "; rename the file too, as scornn is a built-in name"
-    assert (refused.code, refused.err) == (2, f"error: plugin file scornn.py, {reason}{taken}\n")
     (tmp_path / "my_scornn.py").write_text(text)
     refused = orthobench("plugins", "--plugin", "my_scornn.py")
-    assert (refused.code, refused.err) == (2, f"error: plugin file my_scornn.py, {reason}\n")
-    (tmp_path / "my_scornn.py").write_text("from .beside import thing\n")
-    (tmp_path / "beside.py").write_text("thing = 1\n")
-    refused = orthobench("plugins", "--plugin", "my_scornn.py")
-    assert "line 1: a plugin file cannot import from .beside: write from beside import thing\n" in refused.err
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert f"plugin file my_scornn.py, line {line}: a plugin file belongs to no package" in refused.err
 
 
 def test_python_api_refuses_a_taken_name(write):

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from orthobench.analysis.statistics import (
@@ -175,40 +176,37 @@ def _own_interval(values: Sequence[float], how: Aggregation) -> tuple[float, flo
     return mean - half_width, mean + half_width
 
 
-def agreement_reason(
-    values: Sequence[float],
-    number: Aggregate,
-    agreement: Agreement,
-    how: Aggregation,
-    printed: str,
-    target: PublishedTarget,
-) -> str:
-    """Explain why a number over seeds agrees with a published one or does not.
+class Basis(StrEnum):
+    """What decides whether a number over seeds agrees with a published one."""
 
-    Args:
-        printed: the published number with all its digits.
-    """
-    margin = f"× or ÷ {target.margin:g}" if target.is_logarithmic else f"± {target.margin:.2g}"
+    DIVERGED = "not all runs have a result: some diverged"
+    FEW = "fewer than three seeds: no verdict"
+    NO_INTERVAL = "too few seeds for an interval of the median"
+    WIDE_SPREAD = "90 % of our runs spread too far to judge a single one"
+    WIDE = "the 90 % interval is too wide: more seeds would narrow it"
+    ONE_RUN = "90 % prediction interval of one more run"
+    WIDENED = "90 % interval, widened by the published deviation"
+    MEAN = "90 % interval of the mean"
+    MEDIAN = "90 % interval of the median"
+    BEST = "90 % interval of the best"
+
+
+def agreement_basis(
+    values: Sequence[float], number: Aggregate, agreement: Agreement, how: Aggregation, target: PublishedTarget
+) -> Basis:
+    """Return what decides whether a number over seeds agrees with a published one."""
     is_mean = how.over not in ("best", "median")
-    if is_mean and (diverged := sum(map(math.isinf, values))):
-        return f"{diverged} of {len(values)} runs diverged"
+    if is_mean and any(map(math.isinf, values)):
+        return Basis.DIVERGED
     if len(values) < FEWEST_SEEDS:
-        return f"fewer than {FEWEST_SEEDS} seeds: no verdict"
+        return Basis.FEW
     if not number.interval:
-        return "too few seeds for an interval of the median"
+        return Basis.NO_INTERVAL
     if agreement == "too wide to say":
-        if is_mean and how.seeds == 1:
-            return f"90 % of our runs spread over more than {WIDEST:g} tolerances, too far to judge a single one"
-        name = how.over or "mean"
-        return f"the 90 % interval of our {name} is wider than {WIDEST:g} tolerances: more seeds would narrow it"
-    if is_mean and how.seeds == 1:
-        where = "contains" if agreement == "within the spread" else "does not contain"
-        return f"90 % prediction interval of one more run {number.interval} {where} {printed}"
-    where = {"agrees": "lies within", "differs": "lies outside"}.get(agreement, "crosses")
-    if is_mean and target.error:
-        return f"90 % interval, widened by the published deviation, {number.interval} {where} {printed} {margin}"
-    of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", "")
-    return f"90 % interval{of} {number.interval} {where} {printed} {margin}"
+        return Basis.WIDE_SPREAD if is_mean and how.seeds == 1 else Basis.WIDE
+    if is_mean:
+        return Basis.ONE_RUN if how.seeds == 1 else Basis.WIDENED if target.error else Basis.MEAN
+    return Basis.BEST if how.over == "best" else Basis.MEDIAN
 
 
 def chance_level(baseline: float | None) -> float | None:

@@ -25,7 +25,7 @@ from orthobench.analysis.scores import are_nearly_perfect
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
 from orthobench.analysis.variants import backends, newer_version, settings_of
-from orthobench.errors import UsageError, counted
+from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
 from orthobench.settings.filters import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
@@ -307,17 +307,19 @@ def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
     for side in (first, second):
+        own = []
         if side.trials:
-            cautions.append(f"'{side.text}' leaves out {counted(side.trials, 'trial')}: a search has no tests")
+            own.append("leaves out the trials of searches, which have no tests")
         if side.earlier:
             versions = " or ".join(f"model_version={version}" for version in side.earlier)
-            cautions.append(f"'{side.text}' leaves out runs of earlier versions of the code: {versions} selects them")
+            own.append(f"leaves out runs of earlier versions of the code: {versions} selects them")
         for outdated in sorted({f"{run.model} {run.spec['model_version']}" for run in side.runs if newer_version(run)}):
-            cautions.append(f"'{side.text}' has runs of an earlier version of the model: {outdated}")
-        if (mixed := len({run.variant for run in side.runs})) > 1:
-            cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
-        if len(pooled := backends(side.runs)) > 1:
-            cautions.append(f"'{side.text}' pools runs of different back ends: {'; '.join(pooled)}")
+            own.append(f"has runs of an earlier version of the model: {outdated}")
+        if len({run.variant for run in side.runs}) > 1:
+            own.append("mixes settings of models or training: narrow it by key=value")
+        if len(backends(side.runs)) > 1:
+            own.append("pools runs of different back ends")
+        cautions += [f"'{side.text}' {caution}" for caution in own]
     return cautions
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -136,7 +136,7 @@ class Comparison:
     def words(self) -> str:
         """A warning about few seeds; empty if there are enough."""
         if self.smallest_p > LEVEL:
-            return f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
+            return "too few seeds: no difference, however large, could be significant"
         return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
 
 
@@ -444,42 +444,10 @@ def _smallest_p(n: int, m: int, paired: bool = False) -> float:
     return min(1.0, 2 / outcomes) if outcomes <= DRAWS else 2 / (DRAWS + 1)
 
 
-def standings_summary(found: Mapping[str, Standing]) -> str:
-    """Describe the states of samples by name, such as "of 39 others, 37 are clearly worse in every seed and 2 overlap".
-
-    A single sample is named. Without samples the text is empty.
-    """
-    counts = Counter(found.values())
-    if len(found) == 1:
-        ((name, state),) = found.items()
-        return f"{name} {_ONE[state]}"
-    if len(counts) < 2:
-        return "".join(
-            f"{'neither' if count == 2 else 'none'} of {count} others can be compared with so few seeds"
-            if state == Standing.FEW
-            else f"{'both' if count == 2 else f'all {count}'} others {_SEVERAL[state]}"
-            for state, count in counts.items()
-        )
-    *parts, last = (
-        f"{counts[state]} {(_ONE if counts[state] == 1 else _SEVERAL)[state]}" for state in Standing if counts[state]
-    )
-    return f"of {len(found)} others, {', '.join(parts)} and {last}"
-
-
-_ONE = {
-    Standing.SOLVE: "solves the task as well",
-    Standing.APART: "is tested apart",
-    Standing.CLEAR: "is clearly worse in every seed",
-    Standing.OVERLAPS: "overlaps",
-    Standing.FEW: "cannot be compared with so few seeds",
-}
-_SEVERAL = {
-    Standing.SOLVE: "solve the task as well",
-    Standing.APART: "are tested apart",
-    Standing.CLEAR: "are clearly worse in every seed",
-    Standing.OVERLAPS: "overlap",
-    Standing.FEW: "cannot be compared with so few seeds",
-}
+def standings_summary(found: Sequence[Standing]) -> str:
+    """Count the samples in each state, such as "37 clearly worse, 2 overlaps"; "" without samples."""
+    counts = Counter(found)
+    return ", ".join(f"{counts[state]} {state}" for state in Standing if counts[state])
 
 
 def open_seeds(found: Sequence[Standing], models: int) -> int | None:

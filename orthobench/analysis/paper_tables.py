@@ -9,7 +9,15 @@ from typing import Literal
 
 import pandas as pd
 
-from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate, agreement_reason, chance_level, scaled
+from orthobench.analysis.aggregates import (
+    Aggregate,
+    Basis,
+    PublishedTarget,
+    aggregate,
+    agreement_basis,
+    chance_level,
+    scaled,
+)
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import FEWEST_SEEDS, Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.analysis.variants import of_one_machine
@@ -404,8 +412,8 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     elif printed.value is not None:
         is_end = how.selection in ("last", "curve") and not how.scaled
         ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
-        why = agreement_reason(everything, measured, agreement, how, printed.number, target)
-        why += f"; {_within(target, everything, list(ends.values()))}"
+        basis = agreement_basis(everything, measured, agreement, how, target)
+        why = _reason(basis, measured, printed.number, target, everything, list(ends.values()))
     cell = TableCell(
         printed,
         experiment,
@@ -475,8 +483,22 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
     return [everything[run.id] for run in sorted(variant.runs, key=lambda run: run.seed) if run.id in everything]
 
 
-def _within(target: PublishedTarget, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
-    """Describe how many seeds are within the tolerance, and which share of the ends' tests is outside."""
-    text = f"{sum(_is_near(target, value) for value in everything)} of {len(everything)} seeds within the tolerance"
-    tests = [not _is_near(target, test) for end in ends for test in end.tests]
-    return f"{text}, {sum(tests) / len(tests):.0%} of the last tests outside" if tests else text
+def _reason(
+    basis: Basis,
+    measured: Aggregate,
+    printed: str,
+    target: PublishedTarget,
+    everything: Sequence[float],
+    ends: Sequence[CurveEnd],
+) -> str:
+    """Return what decides a verdict, with the interval, the tolerance, and the seeds and last tests within it."""
+    margin = f"× or ÷ {target.margin:g}" if target.is_logarithmic else f"± {target.margin:.2g}"
+    tests = [_is_near(target, test) for end in ends for test in end.tests]
+    near = sum(_is_near(target, value) for value in everything)
+    parts = [
+        f"{basis}: {measured.interval}" if measured.interval else basis,
+        f"published: {printed} {margin}",
+        f"seeds within: {near} of {len(everything)}",
+        *([f"last tests within: {sum(tests) / len(tests):.0%}"] if tests else []),
+    ]
+    return "; ".join(parts)

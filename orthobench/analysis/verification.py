@@ -18,6 +18,10 @@ from orthobench.analysis.statistics import FEWEST_SEEDS, LEVEL
 from orthobench.store import Run, Status, Store
 
 Outcome = Literal["identical", "agrees", "differs"]
+FEW_SEEDS = (
+    "the environments differ, and too few other seeds of this variant have a spread: bring three into the database, or "
+    "train in the stored environment"
+)
 Number = tuple[str, str, int]
 """What identifies a stored number or vector: its split or "vector", its name, and the iteration."""
 
@@ -76,7 +80,7 @@ def compare_again(store: Store, run: Run, again_store: Store, again: Run) -> Ver
     ]
     spread = [value for value in values if value is not None and math.isfinite(value)]
     margin = largest_difference(spread) if len(spread) == len(values) else None
-    outcome, reason = _judge(run, again, bool(unequal), bool(environment), margin, len(values))
+    outcome, reason = _judge(run, again, bool(unequal), bool(environment), margin)
     return Verification(
         run.key,
         run.task,
@@ -105,30 +109,23 @@ def largest_difference(values: Sequence[float]) -> float | None:
     return float(stdtrit(len(values) - 1, 1 - LEVEL / 2)) * math.sqrt(2) * statistics.stdev(values)
 
 
-def _judge(
-    run: Run, again: Run, is_unequal: bool, is_elsewhere: bool, margin: float | None, seeds: int
-) -> tuple[Outcome, str]:
+def _judge(run: Run, again: Run, is_unequal: bool, is_elsewhere: bool, margin: float | None) -> tuple[Outcome, str]:
     """Return the outcome and its reason."""
     if not is_unequal and _same(_end(run), _end(again)):
         return "identical", "all numbers are equal bit for bit"
     if not is_elsewhere:
         return "differs", "the environments are equal, and the numbers are not"
     if run.status != again.status:
-        return "differs", f"the stored run is {run.status}, and this one is {again.status}"
+        return "differs", "the runs end differently"
     if run.status == Status.DIVERGED:
         return "agrees", "both runs diverged"
     if margin is None:
-        return "differs", (
-            f"the environments differ, and {seeds} other seeds of this variant are too few for a spread: bring "
-            f"{FEWEST_SEEDS} into the database, or train in the stored environment"
-        )
+        return "differs", FEW_SEEDS
     if run.final_value is None or again.final_value is None:
         return "differs", "one of the runs has no result"
-    difference = abs(run.final_value - again.final_value)
-    chance = f"two seeds differ by up to {margin:.3g} by chance, as {seeds} others show"
-    if difference <= margin:
-        return "agrees", f"the environments differ, and {chance}"
-    return "differs", f"the results differ by {difference:.3g}, and {chance}"
+    if abs(run.final_value - again.final_value) <= margin:
+        return "agrees", "the environments differ, and the results differ by no more than two seeds do by chance"
+    return "differs", "the results differ by more than two seeds do by chance"
 
 
 def _end(run: Run) -> tuple[Any, ...]:

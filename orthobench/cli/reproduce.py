@@ -137,4 +137,6 @@ def _print_claims(result: api.SmallResult) -> None:
         typer.echo(f"* not counted: {apart}")
     held, total = counts.confirmed + confirmed, counts.decided + counts.undecided + checked
     words = f"{held} of {total} claims held in the small versions"
-    typer.echo("; ".join(filter(None, (words, counts.hollow_words))))
+    typer.echo(
+        "; ".join(filter(None, (words, f"{few} with fewer than three seeds" if (few := counts.hollow[1]) else "")))
+    )

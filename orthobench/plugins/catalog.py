@@ -29,13 +29,11 @@ from orthobench.plugins.layers import (
     NOTEBOOK,
     NamedLayer,
     carried_layer,
-    classes_of,
     find_layer,
     quietly,
 )
 from orthobench.plugins.loading import LOCAL, PathState, path_state, run_file, serve_modules
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
-from orthobench.system.location import from_home
 from orthobench.system.own_code import described
 
 PluginKind = Literal["task", "model", "probe"]
@@ -47,8 +45,6 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
 }
 """The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
-CLASSES = 8
-"""The largest number of classes of a file or module that an error lists."""
 
 
 _NAMED: dict[str, NamedLayer] = {}
@@ -253,8 +249,10 @@ class Catalog:
         try:
             return self._plugins[kind, name]
         except KeyError:
-            if kind == "model":
-                _refuse_missing_class(name)
+            if kind == "model" and "." in name:
+                raise UsageError(
+                    f"unknown model '{name}': a class of a file or module is written ./cell.py:MyCell or torch.nn:GRU"
+                ) from None
             if kind == "task" and ("." in name or "/" in name) and _exists(name):
                 raise UsageError(f"unknown task '{name}': your own data is a task if you write array:{name}") from None
             raise unknown(kind, name, self.names(kind)) from None
@@ -323,29 +321,6 @@ def _exists(name: str) -> bool:
         return Path(name).exists()
     except OSError:
         return False
-
-
-def _refuse_missing_class(name: str) -> None:
-    """Refuse the name of a file or module without a class, with the classes that it has, and a class without its colon.
-
-    Raises:
-        UsageError: the name is that of a file, module or class; otherwise nothing happens.
-    """
-    if "." not in name:
-        return
-    classes, kind = classes_of(name), "file" if name.endswith(".py") else "module"
-    module, _, cls = name.rpartition(".")
-    if not classes and kind == "module":
-        if cls in classes_of(module):
-            raise UsageError(f"'{name}' names no model: a colon is before the class, {module}:{cls}")
-        return
-    if not classes and not _exists(from_home(name)):
-        raise UsageError(f"there is no file {name} here: give its path, and its class as in {name}:MyCell")
-    if not classes:
-        raise UsageError(f"{name} has no class derived from torch.nn.Module: a model is written {name}:MyCell")
-    listed = ", ".join(f"{name}:{each}" for each in classes[:CLASSES])
-    more = f", or another of its {len(classes)} classes" if len(classes) > CLASSES else ""
-    raise UsageError(f"'{name}' is a {kind}, not a model: name its class, {listed}{more}")
 
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
@@ -463,7 +438,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     file = Path(sources.path)
     if file.suffix != ".py":
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
-    _check_imports(file, sources.main)
+    _refuse_relative_imports(file, sources.main)
     try:
         with isolated():
             module = _guarded(lambda: run_file(file, sources.main))
@@ -504,36 +479,22 @@ def _has_layers(module: ModuleType) -> bool:
     return any(inspect.isclass(cls) and issubclass(cls, layer) for cls in own if cls not in _derived("model", module))
 
 
-def _check_imports(file: Path, content: bytes) -> None:
-    """Refuse relative imports, for example in a copied model, because a plugin file does not belong to a package.
+def _refuse_relative_imports(file: Path, content: bytes) -> None:
+    """Refuse relative imports, which a copied model has, because a plugin file belongs to no package.
 
     Raises:
-        UsageError: the file has a relative import; the message gives the absolute one.
+        UsageError: the file has one.
     """
     try:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):
         return  # importing the file will explain the error
     for node in nodes:
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        names = ", ".join(alias.name for alias in node.names)
-        name = node.module or node.names[0].name
-        folder = next((f"{plural}." for plural in ("models", "tasks") if _is_built_in(f"{plural}.{name}")), "")
-        module = f"orthobench.{folder}{name}" if folder else name
-        taken = f"; rename the file too, as {file.stem} is a built-in name" if _is_taken(file.stem) else ""
-        raise UsageError(
-            f"plugin file {file}, line {node.lineno}: a plugin file cannot import from .{node.module or ''}: write "
-            f"from {module} import {names}{taken}"
-        )
-
-
-def _is_built_in(module: str) -> bool:
-    return importlib.util.find_spec(f"orthobench.{module}") is not None
-
-
-def _is_taken(name: str) -> bool:
-    return any(plugin.name == name for kind in KINDS for plugin in _built_in(kind))
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise UsageError(
+                f"plugin file {file}, line {node.lineno}: a plugin file belongs to no package: write absolute imports, "
+                "such as from orthobench.models._plain import PlainRNN"
+            )
 
 
 def _owner(plugin: Plugin) -> str:

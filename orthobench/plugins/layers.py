@@ -158,13 +158,7 @@ def _attribute(module: ModuleType, name: str, where: str) -> Any:
     if hasattr(module, name):
         return getattr(module, name)
     is_class = {each for each, value in vars(module).items() if inspect.isclass(value) and not each.startswith("_")}
-    raise unknown(f"class of {where}", name, is_class if len(is_class) < 20 else _near(name, is_class))
-
-
-def _near(name: str, known: set[str]) -> list[str]:
-    """Return the nearest names, also those that differ in upper and lower case alone."""
-    same = [each for each in known if each.lower() == name.lower()]
-    return same or difflib.get_close_matches(name, sorted(known), n=2, cutoff=0.6)
+    raise unknown(f"class of {where}", name, difflib.get_close_matches(name, is_class, n=2) or sorted(is_class)[:20])
 
 
 def quietly(load: Callable[[], Any], what: str) -> Any:
@@ -232,12 +226,10 @@ def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
     if cls is None:
         spec = _spec(top)
         if spec is None:
-            near = difflib.get_close_matches(top, sorted({*distributions_of_packages(), *_here()}), n=2, cutoff=0.6)
-            hint = f"did you mean {' or '.join(near)}?" if near else "install it, or go to the folder that contains it"
-            raise UsageError(f"there is no package '{top}' here: {hint}")
+            raise UsageError(f"there is no package '{top}' here: install it, or go to the folder that contains it")
         if _is_local(top, spec) and not _is_imported(top):
             return _local(where, name, _root(spec), None)
-        cls = quietly(lambda: _attribute(_imported(where), name, where), where)
+        cls = quietly(lambda: _attribute(importlib.import_module(where), name, where), where)
     if not inspect.isclass(cls):
         raise UsageError(f"{where}:{name} is not a class derived from torch.nn.Module")
     module = sys.modules[cls.__module__]
@@ -248,27 +240,6 @@ def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
     if found := _distribution(top, Path(file)):
         return NamedLayer(f"{public}:{name}", _installed(cls, found), True, lambda: cls)
     return _local(public, name, _root_of(module, Path(file)), cls)
-
-
-def _imported(where: str) -> ModuleType:
-    """Import a module.
-
-    Raises:
-        UsageError: it does not exist; the message has the nearest names.
-    """
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        package, _, last = where.rpartition(".")
-        if error.name != where or not package:
-            raise
-        raise unknown(f"module of {package}", last, _modules_of(_imported(package))) from error
-
-
-def _modules_of(package: ModuleType) -> list[str]:
-    import pkgutil
-
-    return [each.name for each in pkgutil.iter_modules(getattr(package, "__path__", ()))]
 
 
 def _spec(top: str) -> ModuleSpec | None:
@@ -287,11 +258,6 @@ def _is_imported(top: str) -> bool:
     return any(
         getattr(module, "__file__", None) and not isinstance(module.__loader__, MemoryLoader) for module in loaded
     )
-
-
-def _here() -> list[str]:
-    """Return the modules of the current folder."""
-    return [file.stem for file in Path.cwd().iterdir() if file.suffix == ".py" or (file / "__init__.py").is_file()]
 
 
 def _root(spec: ModuleSpec) -> Path:

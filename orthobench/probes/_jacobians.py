@@ -70,24 +70,24 @@ def step_jacobians(model: Model, x: Tensor, state: State) -> tuple[Tensor, Tenso
     return by_state, by_input
 
 
-def products(model: Model, x: Tensor, state: State, vectors: Tensor) -> Tensor | None:
-    """Return J^T u of one step's J = ds_1 / ds_0 for each of the vectors u; None if no gradient reaches s_0.
+def products(model: Model, inputs: Tensor, state: State, vectors: Tensor) -> Tensor | None:
+    """Return J^T u of J = ds_T / ds_0 for each of the vectors u; None if no gradient reaches s_0.
 
-    Torch's operations compute the step, and no run's record of back ends names them.
+    Torch's operations compute the steps, and no run's record of back ends names them.
 
     Args:
-        x: the step's inputs, `[B, m]`.
+        inputs: of the T steps, `[T, B, m]`.
         state: s_0, real tensors `[B, n]`.
         vectors: `[k, N]`, where N is the sum of the n.
 
     Returns:
         `[B, k, N]`.
     """
-    sizes, batch, copies = [part.shape[-1] for part in state], len(x), len(vectors)
+    sizes, batch, copies = [part.shape[-1] for part in state], inputs.shape[1], len(vectors)
     with torch.enable_grad():
         before = torch.cat(state, dim=-1).detach().repeat_interleave(copies, dim=0).requires_grad_()
-        inputs = x.repeat_interleave(copies, dim=0).unsqueeze(0)
-        after = torch.cat(model.run(inputs, before.split(sizes, dim=-1), GradientTrace(of_sum=True))[1], dim=-1)
+        repeated = inputs.repeat_interleave(copies, dim=1)
+        after = torch.cat(model.run(repeated, before.split(sizes, dim=-1), GradientTrace(of_sum=True))[1], dim=-1)
         if not after.requires_grad:
             return None
         total = (after.unflatten(0, (batch, copies)) * vectors).sum()

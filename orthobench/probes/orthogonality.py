@@ -90,7 +90,7 @@ def score_of_step(context: ProbeContext) -> dict[str, float]:
             is_exact = size <= EXACT
             vectors = torch.eye(size) if is_exact else _signs(size)
             vectors = vectors.to(state[0])
-            rows = products(model, x, state, vectors)
+            rows = products(model, x.unsqueeze(0), state, vectors)
         except Exception as error:
             if lacks_memory(error):
                 raise

@@ -41,10 +41,9 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
-from orthobench.errors import DamagedError, UsageError, first_line, shell_command
+from orthobench.errors import DamagedError, first_line
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings, run_names
 from orthobench.store.blocks import open_block
@@ -104,25 +103,6 @@ def refusing_damage(engine: Engine) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         raise damaged(Location.of_database(engine.url), printable(first_line(error))) from error
-
-
-def explain(engine: Engine, error: BaseException | None) -> None:
-    """Check a SQLite file after an unexpected error, because damage that a read does not notice may explain it.
-
-    Raises:
-        DamagedError: the file is damaged, or its rows refer to missing ones.
-    """
-    location = Location.of_database(engine.url)
-    file = location.file
-    if file is None or not isinstance(error, (*UNREADABLE, SQLAlchemyError)):
-        return
-    problems = _checked_by(file, f"quick_check({SHOWN_PROBLEMS + 1})", seconds=CHECK_SECONDS)
-    if not problems:
-        with engine.connect() as connection:
-            for table in Base.metadata.sorted_tables:
-                problems += [str(fault) for fault in _orphans(connection, table)]
-    if problems:
-        raise damaged(location, *problems) from error
 
 
 def refuse_faults(engine: Engine) -> None:
@@ -396,24 +376,6 @@ def refuse_views(engine: Engine) -> None:
         if name.lower() in names
     ]:
         raise damaged(Location.of_database(engine.url), *problems, fix=RESTORE)
-
-
-def refuse_triggers(engine: Engine) -> None:
-    """Refuse to write to a SQLite file with triggers: orthobench has none, and they would change what it writes.
-
-    Raises:
-        UsageError: it has triggers.
-    """
-    if engine.dialect.name != "sqlite":
-        return
-    with engine.connect() as connection:
-        name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
-    if name is not None:
-        database = Location.of_database(engine.url)
-        raise UsageError(
-            f"{database} has a trigger {str(name)[:40]!r} that orthobench did not create, so orthobench does not write "
-            f"to it: copy its runs to a new database with `{shell_command('db', 'merge', database, '--db', 'NEW.db')}`"
-        )
 
 
 def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.backup import back_up
-from orthobench.store.damage import check_before_writing, check_tables, refuse_triggers, refuse_views, refusing_damage
+from orthobench.store.damage import check_before_writing, check_tables, refuse_views, refusing_damage
 from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
 from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
@@ -79,8 +79,6 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
             raise without_runs(location)
         if version is None:
             _refuse_other_tables(engine, location)
-        if create or version is None or version < HEAD:
-            refuse_triggers(engine)
         if version is None or version < HEAD:
             upgrade(engine, file)
         elif version > HEAD:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
 
 from orthobench.errors import UsageError
-from orthobench.store.damage import explain, refusing_damage
+from orthobench.store.damage import refusing_damage
 from orthobench.store.result import MetricValue, Trace
 from orthobench.store.server import DatabaseServer
 from orthobench.store.sqlite import fold, log_size
@@ -51,10 +51,7 @@ class Reader:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            explain(self.engine, error)
-        finally:
-            self.close()
+        self.close()
 
     def close(self) -> None:
         """Close all connections, and fold the log of a SQLite file."""

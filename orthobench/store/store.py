@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError
-from orthobench.store.damage import refuse_triggers, refusing_damage
+from orthobench.store.damage import refusing_damage
 from orthobench.store.reader import Reader
 from orthobench.store.result import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.store.tables import (
@@ -44,16 +44,9 @@ class Store(Reader):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._writer = engine.execution_options(writes=True)
-        self._may_write = False
         self._tokens: dict[int, str] = {}  # the token of the last write, by run of this process
 
     def _write(self, work: Callable[[Session], T]) -> T:
-        if not self._may_write:
-            # Before the first write alone, because a trigger of a stranger's file would change
-            # what we write, and the check is a query.
-            refuse_triggers(self.engine)
-            self._may_write = True
-
         def transaction() -> T:
             # Not expired, because callers read the records after the commit.
             with Session(self._writer, expire_on_commit=False) as session, session.begin():

@@ -74,7 +74,7 @@ def test_paired_test_matches_wilcoxon():
 def test_three_seeds_are_reported_as_too_few():
     result = compare_paired([1.0, 1.1, 1.2], [9.0, 9.2, 9.1])
     assert result.p == result.smallest_p == 0.25
-    assert result.words == "too few seeds: no difference, however large, could give p below 0.25"
+    assert result.words == "too few seeds: no difference, however large, could be significant"
     assert compare_paired([1.0] * 6, [2.0, 3, 4, 5, 6, 7]).words == ""
 
 
@@ -151,7 +151,7 @@ def test_models_are_compared_over_common_seeds(swept):
         assert contrast["result"]["difference"] == pytest.approx(np.mean(differences))
         assert contrast["result"]["smallest_p"] == smallest
         text = swept("compare", "model=rnn", "model=lstm", *pairing).out
-        assert f"could give p below {smallest}" in text
+        assert "could be significant" in text
         assert ("paired sign-flip permutation test of the ranks (exact)" in text) is paired
 
 
@@ -242,7 +242,7 @@ def test_trials_of_a_search_are_left_out(swept, tiny_options):
     assert swept("sweep", "adding", "--models", "rnn", *tiny_options, *trial).code == 0
     (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
     assert contrast["statuses"] == [{"finished": 3}, {"finished": 3}]
-    assert contrast["caution"] == "'model=rnn' leaves out 1 trial: a search has no tests"
+    assert contrast["caution"] == "'model=rnn' leaves out the trials of searches, which have no tests"
     alone = swept("compare", "model=rnn,judged_by=validation_only", "model=lstm")
     assert (alone.code, "selects only trials of searches (1), and trials have no tests" in alone.err) == (2, True)
     (run,) = json.loads(swept("ls", "--json", "--where", "judged_by=validation_only").out)
@@ -395,7 +395,7 @@ def test_mixed_back_ends_are_reported(swept, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         store.update(store.runs(model="rnn")[0].id, {"backend": "reference"})
     (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
-    assert contrast["caution"] == "'model=rnn' pools runs of different back ends: cpu on cpu; reference on cpu"
+    assert contrast["caution"] == "'model=rnn' pools runs of different back ends"
 
 
 def test_several_comparisons_are_adjusted_and_name_their_runs(swept):
@@ -444,7 +444,7 @@ def test_mixed_settings_warn_in_any_notation(swept, tiny_options):
     swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
     (mixed,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
     assert mixed["settings"]["learning_rate"] == [[0.001, 0.0007], [0.001]]
-    assert mixed["caution"] == "'model=rnn' mixes 2 settings of models or training: narrow it by key=value"
+    assert mixed["caution"] == "'model=rnn' mixes settings of models or training: narrow it by key=value"
     (narrowed,) = json.loads(swept("compare", "model=rnn,learning_rate=7e-4", "model=lstm", "--json").out)
     assert not narrowed["caution"]
     assert len(narrowed["runs"][0]) == 1

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.length_variants import variant, with_horizons
+from support.length_variants import variant
 
-from orthobench.analysis.by_length import last_by_length, length_metric
 from orthobench.analysis.claims.claim import ClaimVerdict
-from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
-from orthobench.analysis.logged import Vectors
+from orthobench.analysis.claims.lengths import HoldsLengths, ReachesFarther
 
 FARTHER = ReachesFarther(text="", model="rnn")
 
@@ -70,14 +67,6 @@ def test_scores_hold_up_to_one_length_and_fall_by_another(scores, expected):
     assert holds(claim, variant(scores)) is expected
 
 
-def test_reason_names_both_limits():
-    claim = HoldsLengths(text="", model="rnn", up_to=2, lost_from=4)
-    _, text = judge(claim, variant([1.0, 0.9, 0.5, 0.1], [1.0, 1.0, 0.5, 0.0]))
-    assert text == "lowest score up to length 2: 0.9 to 1, limit 0.9; at most 0 to 0.1 from length 4 on, limit 0.1"
-    _, text = judge(lost(), variant([1.0, 0.1]))
-    assert text == "score at the shortest length: 1, limit 0.9; at most 0.1 from length 2 on, limit 0.1"
-
-
 def test_share_of_seeds_or_pairs_decides():
     right, farther, wrong = [1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
 
@@ -120,78 +109,3 @@ def test_only_finished_seeds_count():
     own = variant([1.0, 1.0], [0.0, 0.0])
     own.finished = own.runs[:1]
     assert holds(holding(), own)
-
-
-def test_reason_has_the_range_over_seeds():
-    seeds = variant([1.0, 0.0, 0.0], [1.0, 1.0, 0.0], label="own"), variant([1.0], label="whole"), variant(label="none")
-    _, text = judge(FARTHER, *seeds)
-    assert text == "first length with less than half of the score: own: 2 to 3; whole: none; none: nothing"
-
-
-def test_lengths_and_metric_are_found_in_any_order():
-    """Vectors are stored by name, and a metric's name may come after those of the lengths."""
-    own = variant([1.0, 0.5])
-    lengths, accuracy = (
-        Vectors.of([*zip(each.run, each.epoch, each.iteration, (v[::-1] for v in each.values), strict=True)])
-        for each in (own.traces["by_length/lengths"], own.traces["by_length/accuracy"])
-    )
-    trained = Vectors.of([(0, 0, 0, [1.0, 2.0])])
-    own.traces = {"by_length/trained": trained, "by_length/lengths": lengths, "by_length/zeal": accuracy}
-    assert length_metric(own) == "zeal"
-    assert last_by_length(own)[0].to_dict() == {1: 1.0, 2: 0.5}
-    assert last_by_length(own)[0].index.tolist() == [1, 2]
-
-
-def test_runs_without_scores_hold_nothing():
-    for claim in (holding(), lost(), FARTHER):
-        assert not holds(claim, variant(), variant([1.0, 0.0]))
-    assert not holds(FARTHER, variant([1.0, 1.0]), variant())
-    assert not holds(lost(3), variant([1.0, 0.0]))
-
-
-def tracks(**limits: int) -> Tracks:
-    return Tracks(text="", model="gru", **limits)
-
-
-@pytest.mark.parametrize(
-    ("limits", "measured", "expected"),
-    [
-        ({}, 20.0, True),  # the longest training length
-        ({}, 19.0, False),
-        ({"up_to": 256}, math.inf, True),
-        ({"up_to": 256}, 250.0, False),
-        ({"up_to": 257}, math.inf, False),  # not tested
-        ({"lost_by": 64}, 50.0, True),
-        ({"lost_by": 64}, 64.0, False),
-        ({"lost_by": 64}, math.inf, False),
-        ({"lost_by": 64}, 12.0, False),  # it never had the state
-        ({"lost_by": 300}, 50.0, False),  # not tested
-    ],
-)
-def test_states_are_read_up_to_a_length(limits, measured, expected):
-    assert holds(tracks(**limits), with_horizons("gru", (0.0, measured))) is expected
-
-
-@pytest.mark.parametrize(
-    ("predicted", "measured", "expected"),
-    [
-        (40.0, 80.0, True),
-        (39.0, 80.0, False),
-        (160.0, 80.0, True),
-        (161.0, 80.0, False),
-        (math.inf, math.inf, True),
-        (100.0, math.inf, False),
-        (200.0, math.inf, True),
-        (10.0, 10.0, False),  # it does not fit the training lengths
-        (0.0, 0.0, False),
-    ],
-)
-def test_horizon_is_predicted_within_a_factor_of_two(predicted, measured, expected):
-    claim = PredictsHorizon(text="", model="gru")
-    assert holds(claim, with_horizons("gru", (predicted, measured))) is expected
-
-
-def test_horizons_are_judged_by_the_share_of_seeds():
-    share, text = tracks(up_to=100).judge(with_horizons("gru", (0.0, math.inf), (0.0, 60.0), (0.0, 120.0)))
-    assert (share.value, share.seeds) == (pytest.approx(2 / 3), 3)
-    assert "60 to beyond the longest test" in text

@@ -1,6 +1,5 @@
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -224,6 +223,5 @@ def test_rival_without_a_pair_decides_nothing(rivals, value, seeds):
     def larger(first: float, other: float | None) -> float | None:
         return None if other is None else float(first > other)
 
-    others = [SimpleNamespace(label=name) for name in "ab"]
-    share, _ = shares_of_seeds(others, [1.0, 1.0, 1.0], rivals, larger)
+    share, _ = shares_of_seeds([1.0, 1.0, 1.0], rivals, larger)
     assert (share.value, share.seeds) == (value, seeds)

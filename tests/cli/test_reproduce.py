@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.claims import stated
+from support.databases import paper
 
 from orthobench.analysis.claims import read_claims
 from orthobench.analysis.claims.trajectories import PanelClaim
@@ -18,20 +19,9 @@ def claim(share: float) -> dict:
     return stated("ends_below", text=f"It ends below {share}", share=share)
 
 
-def paper(*claims: dict, **small) -> Paper:
-    experiment = Experiment(artifact="figure 1", task="adding", model="rnn")
+def with_small(*claims: dict, **small) -> Paper:
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims, "small": small}
-    return Paper(
-        key="k",
-        title="t",
-        subject="cells",
-        authors="a",
-        venue="v",
-        year=1,
-        priority=9,
-        experiment=[experiment],
-        artifact=[artifact],
-    )
+    return paper(Experiment(artifact="figure 1", task="adding", model="rnn"), artifacts=[artifact])
 
 
 @pytest.fixture
@@ -39,7 +29,7 @@ def only(monkeypatch, tiny):
     """The one paper that there is, its figure of a tiny run."""
 
     def make(*claims: dict) -> None:
-        only_paper = paper(*claims, models=["rnn"], settings=tiny)
+        only_paper = with_small(*claims, models=["rnn"], settings=tiny)
         monkeypatch.setattr("orthobench.api.papers.papers", lambda: [only_paper])
 
     return make
@@ -79,19 +69,19 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
-    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 has fewer than 3 seeds"
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 with fewer than three seeds"
     only(claim(1e9), claim(0.0))
     again = orthobench("reproduce", "--small")
     assert again.code == 1
     assert again.err == ""  # nothing was trained
     assert "did not hold" in again.out
-    assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 have fewer than 3 seeds"
+    assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 with fewer than three seeds"
 
 
 @pytest.mark.parametrize("way", ["paper", "small", "file"])
 def test_wrong_claim_is_refused_before_training_and_names_its_paper(orthobench, only, monkeypatch, tmp_path, way):
     only(claim(1e9) | {"shared": 2})
-    wrong = paper(claim(1e9) | {"shared": 2}, models=["rnn"])
+    wrong = with_small(claim(1e9) | {"shared": 2}, models=["rnn"])
     for room in ("api.papers", "planning.listed", "api.descriptions"):
         monkeypatch.setattr(f"orthobench.{room}.find_paper", lambda key: wrong)
     (tmp_path / "runs.toml").write_text('[[runs]]\npaper = "k"\n')

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 import torch
-from support.own_cells import MinimalGated, Peephole
 from torch import Tensor, nn
 
+from docs.cells import MGU, Forgetful, LayerNormGRU, PeepholeLSTM
 from orthobench.errors import UsageError
 from orthobench.foreign.model_of_layer import Foreign, model_of
 from orthobench.model import Signature
@@ -859,20 +859,7 @@ def test_layers_have_scores_of_their_step_or_a_reason():
         assert all(math.isnan(value) for value in stored.values())
 
 
-class NormedCell(nn.Module):
-    def __init__(self, input_size, hidden_size):
-        super().__init__()
-        self.i, self.h, self.norm = (
-            nn.Linear(input_size, hidden_size),
-            nn.Linear(hidden_size, hidden_size),
-            nn.LayerNorm(hidden_size),
-        )
-
-    def forward(self, x, h):
-        return torch.tanh(self.norm(self.i(x) + self.h(h)))
-
-
-@pytest.mark.parametrize("cell", [Peephole, MinimalGated, nn.LSTMCell])
+@pytest.mark.parametrize("cell", [PeepholeLSTM, MGU, nn.LSTMCell])
 def test_cell_trains_by_a_kernel_with_the_norms_of_its_steps(cell):
     model = build(cell)
     x = torch.randn(9, 4, model.signature.input_size, generator=torch.Generator().manual_seed(0))
@@ -892,7 +879,9 @@ def test_cell_trains_by_a_kernel_with_the_norms_of_its_steps(cell):
 
 
 def test_measures_say_what_the_compiler_made_of_a_cell():
-    gated, normed, layer = (model_of(each, "x").measures() for each in (MinimalGated, NormedCell, nn.GRU))
+    gated, normed, broken, layer = (model_of(each, "x").measures() for each in (MGU, LayerNormGRU, Forgetful, nn.GRU))
     assert "compiled (products with a state: 1 and then 1; inputs: 2; vectors: 0)" in gated
-    assert any(line.startswith("a loop in PyTorch: a norm over the units (") for line in normed)
+    assert any(line.endswith("vectors: 6; means over the units: 4)") for line in normed)
+    reason = "a loop in PyTorch: the step detaches a state from its gradient ("
+    assert any(line.startswith(reason) for line in broken)
     assert not any("PyTorch" in line or "compiled" in line for line in layer)

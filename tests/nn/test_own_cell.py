@@ -7,10 +7,11 @@ import pickle
 
 import pytest
 import torch
-from support.own_cells import Independent, Janet, Peephole
+from support.own_cells import Independent
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from docs.cells import JANET, PeepholeLSTM
 from orthobench.errors import UsageError
 from orthobench.nn import compile
 from orthobench.recurrence.backends import forget_used, last_used, use_backend
@@ -23,7 +24,7 @@ def _seeded():
 
 @pytest.fixture
 def layer():
-    return compile(Janet(3, 20))
+    return compile(JANET(3, 20))
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_torchs_cells_are_torchs_layers(cell, whole, x):
 
 
 def test_first_step_without_a_state_is_the_cells_own(x):
-    class FromOnes(Janet):
+    class FromOnes(JANET):
         def forward(self, x, h=None):
             return super().forward(x, torch.ones(len(x), 20) if h is None else h)
 
@@ -76,7 +77,7 @@ def test_first_step_without_a_state_is_the_cells_own(x):
 
 
 def test_output_and_state_may_be_returned_together(x):
-    class Both(Peephole):
+    class Both(PeepholeLSTM):
         def forward(self, x, state):
             state = super().forward(x, state)
             return state[0], state
@@ -131,7 +132,7 @@ def test_transforms_and_modes_see_the_steps(layer, x, h):
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_first_use_may_be_without_gradients(mode, x, h):
-    layer = compile(Janet(3, 20))
+    layer = compile(JANET(3, 20))
     with mode():
         outputs, _ = by_kernel(lambda: layer(x, h))
     torch.testing.assert_close(by_kernel(lambda: layer(x, h))[0], outputs)
@@ -174,7 +175,7 @@ def test_frozen_parameters_have_no_gradient(layer, x, h):
 
 def test_wrong_arguments_are_refused(layer, h):
     with pytest.raises(UsageError, match="compile takes a cell"):
-        compile(Janet)
+        compile(JANET)
     with pytest.raises(UsageError, match=r"x \[4, 3\] should be \[time, batch, features\]"):
         layer(torch.randn(4, 3), h)
 

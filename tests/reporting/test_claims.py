@@ -9,7 +9,7 @@ import pytest
 from support.claims import has_held, stated
 from support.databases import experiment, paper
 
-from orthobench.analysis.claims import ClaimResult, count_claims
+from orthobench.analysis.claims import ClaimResult, Lack, count_claims
 from orthobench.analysis.claims.claim import Comparing
 from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.claims.reading import KINDS
@@ -126,7 +126,7 @@ def test_claim_uses_the_baseline_of_its_own_metric(metric, split, expected):
     assert claim.baseline(SimpleNamespace(run=run)) == expected
 
 
-def test_start_is_the_first_point_of_the_published_curve_and_names_the_test_before_training(database):
+def test_start_is_the_first_point_of_the_published_curve(database):
     """The baseline is 0.2; a run without a test at this iteration says nothing."""
     rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed, first in enumerate((20.0, 300.0)):
@@ -135,9 +135,10 @@ def test_start_is_the_first_point_of_the_published_curve_and_names_the_test_befo
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert [has_held(finding) for finding in findings] == [True, None]
-    expected = "at 1 of the baseline after 10 iterations (100 to 1,500 before training), and ends at 0.05 of it"
-    assert expected in findings[0].reason
-    assert "needs runs with tests" in findings[1].reason
+    _, starts, ends, untrained = (each.values for each in findings[0].numbers)
+    assert (starts, ends) == (pytest.approx([1, 1]), pytest.approx([0.05, 0.05]))
+    assert untrained == pytest.approx([100, 1500])
+    assert findings[1].lack is Lack.METRIC
 
 
 def test_no_share_of_a_baseline_of_zero():
@@ -166,7 +167,7 @@ def test_claim_is_decided_by_finished_seeds_without_divergence(database, curves,
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
-    assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
+    assert (finding.lack is Lack.DIVERGED) == (Status.DIVERGED in statuses)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_times_of_several_machines_are_not_compared(database):
     claim = stated("ratio", ratio=1.0, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert (has_held(finding), finding.reason) == (None, "needs times of one machine and clock, and has 2")
+    assert (has_held(finding), finding.lack, len(finding.lacking)) == (None, Lack.ONE_MACHINE, 2)
 
 
 def test_headlines_count_a_claim_once_if_it_can_fail(database):
@@ -247,23 +248,23 @@ def test_headlines_count_a_claim_once_if_it_can_fail(database):
     assert [finding.uncounted for finding in (*first.claim_results, *second.claim_results)] == [
         "",
         "even an untrained or deliberately broken model passes",
-        "the same runs decide it in first figure 1",
+        "decided by the same runs: first figure 1",
         "",
-        "fewer than 3 seeds",
+        "fewer than three seeds",
     ]
     counts = count_claims([*first.claim_results, *second.claim_results])
     assert (counts.confirmed, counts.decided, counts.refuted, counts.undecided) == (1, 2, 1, 0)
     assert counts.hollow == (1, 1)
-    apart = "1 has fewer than 3 seeds; 1 repeats another paper's on the same runs; 1 holds even for broken models"
-    assert counts.apart == apart
+    expected = "1 with fewer than three seeds; 1 decided by another paper's runs; 1 that even broken models pass"
+    assert counts.apart == expected
     assert counts.words == "1 held, 1 did not hold"
     computed = [
-        ClaimResult(EndsAtDistance(text="", panel=panel, at_least=1.0), share_of_seeds([holds]), "")
+        ClaimResult(EndsAtDistance(text="", panel=panel, at_least=1.0), share_of_seeds([holds]))
         for panel, holds in zip("ab", (True, False), strict=True)
     ]
     assert [finding.verdict for finding in computed] == ["held", "did not hold"]
     counts = count_claims(computed)
-    assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
+    assert (counts.decided, counts.apart) == (0, "2 computed")
 
 
 def test_claims_at_settings_chosen_here_count_apart(database):
@@ -278,12 +279,12 @@ def test_claims_at_settings_chosen_here_count_apart(database):
     claims += [stated("ends_below", "lstm", text="lower", share=0.001), stated("best", text="best", others=["lstm"])]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(printed, chosen, few, artifacts=[artifact]))
-    own, one_seed = "at settings chosen here", "fewer than 3 seeds"
+    own, one_seed = "at settings chosen here", "fewer than three seeds"
     assert [result.uncounted for result in view.claim_results] == ["", own, one_seed, own, own]
     counts = count_claims(view.claim_results)
     assert (counts.confirmed, counts.decided, counts.hollow) == (1, 1, (1, 1))
     assert counts.words == "1 held; apart: 1 of 3 held at settings chosen here"
-    assert counts.apart == "1 has fewer than 3 seeds; 1 of 3 held at settings chosen here"
+    assert counts.apart == "1 with fewer than three seeds; 3 at settings chosen here"
     assert (square(view.artifacts[0]).confirmed, square(view.artifacts[0]).against) == (1, 0)
 
 
@@ -383,33 +384,21 @@ def test_weakest_of_several_comparisons_decides(database):
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
     assert finding.verdict == "did not hold (0 % of 9 pairs)"
     assert finding.reason == (
-        "rnn, n = 8: 0.1; lstm, n = 8: 0.05; gru, n = 8: 0.15: "
-        "better in 0 % of 9 pairs with lstm, n = 8, 100 % of 9 pairs with gru, n = 8"
+        "result: 0.1 (rnn, n = 8), 0.05 (lstm, n = 8, 0 % of 9 pairs), 0.15 (gru, n = 8, 100 % of 9 pairs)"
     )
 
 
-def test_reasons_are_readable(database):
+def test_numbers_say_in_how_many_seeds_there_is_none(database):
     experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
     for model, seeds in (("rnn", [SOONER, FALLS, NEVER]), ("lstm", [LATER] * 3)):
         for seed, curve in enumerate(seeds):
             database.run(experiments[model], seed, test=curve)
-    claims = [
-        stated("first", departing=True, others=["lstm"]),
-        stated("slower", others=["lstm"]),
-        stated("bypasses", iterations=20),
-        stated("smooth", setback=0.5),
-    ]
-    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
-    findings = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
-    assert [finding.reason for finding in findings] == [
-        "rnn, n = 8 leaves the baseline after 10 to 20 iterations (1 of 3 seeds never); lstm, n = 8 leaves the "
-        "baseline after 30 iterations: earlier in 67 % of 9 pairs",
-        "rnn, n = 8 drops within 0 to 20 iterations, does not drop in 1 of 3 seeds; lstm, n = 8 drops within 0 "
-        "iterations: longer in 50 % of 9 pairs that drop",
-        "leaves the baseline after 10 to 20 iterations there; never in 1 of 3 seeds; limit 20 iterations",
-        "largest setback after leaving the baseline for good: 0 of the baseline; does not leave the baseline for good "
-        "in 1 of 3 seeds; limit 0.5 of the baseline",
-    ]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [stated("slower", others=["lstm"])]}
+    (finding,) = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
+    assert finding.reason == (
+        "iterations from 10 % to 90 % of the way down: 0 to 20, none in 1 of 3 seeds (rnn, n = 8), "
+        "0 (lstm, n = 8, 50 % of 9 pairs)"
+    )
 
 
 def test_runs_without_the_claims_metric_are_undecided(database):
@@ -422,8 +411,8 @@ def test_runs_without_the_claims_metric_are_undecided(database):
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert [(finding.verdict, finding.reason) for finding in findings] == [
-        ("not decided", "needs runs with orthogonality/W"),
-        ("not decided", "needs runs with gradient_norm_of_mean/h"),
+        ("not decided", f"{Lack.METRIC}: orthogonality/W"),
+        ("not decided", f"{Lack.METRIC}: gradient_norm_of_mean/h"),
     ]
 
 

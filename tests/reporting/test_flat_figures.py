@@ -21,9 +21,9 @@ def figure_of(*values: list[float], baseline: float | None = None, logarithmic: 
 @pytest.mark.parametrize(
     ("values", "baseline", "words"),
     [
-        (([0.0, 0.0], [0.0, 0.0]), 0.0, "all 2 curves stay at the baseline, 0"),
-        (([0.0, 0.0],), None, "its only curve stays at 0"),
-        (([0.5, 0.5002],), 0.5, "its only curve stays at the baseline, 0.5"),
+        (([0.0, 0.0], [0.0, 0.0]), 0.0, "no curve leaves the baseline"),
+        (([0.0, 0.0],), None, "no curve leaves 0"),
+        (([0.5, 0.5002],), 0.5, "no curve leaves the baseline"),
         (([0.5, 0.51],), 0.5, ""),
         (([0.0, 0.0], [0.0, 1e-9]), 0.0, ""),
         (([0.0, np.nan],), 0.0, ""),

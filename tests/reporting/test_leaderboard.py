@@ -8,7 +8,7 @@ import pytest
 from support.databases import LUCKY, experiment
 
 from orthobench.analysis.conditions import collect
-from orthobench.reporting.account.leaderboards import headline, leaderboard
+from orthobench.reporting.account.leaderboards import Lead, headline, leaderboard
 from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
@@ -43,29 +43,27 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    more = "nothing is tested apart, which takes 4 seeds of each model"
-    assert words == f"lstm is ahead, with fewer than 3 seeds: MSE 0.1; rnn cannot be compared with so few seeds; {more}"
+    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 few seeds; seeds of each that a test takes: 4"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
     """The baseline is 0.2; the last test of the first is below it."""
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.4] * 30])
     assert ranks == [(1, "rnn"), (2, "lstm")]
-    assert words == "no model beats the baseline of 0.2; the best is rnn at 0.3"
+    assert words == f"rnn {Lead.BASELINE}; MSE 0.3"
 
 
 def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    more = "gru cannot be compared with so few seeds; nothing is tested apart, which takes 5 seeds of each model"
-    assert words == f"rnn and lstm tie: MSE 0.1; {more}"
+    assert words.startswith("rnn and lstm tied; MSE 0.1; ")
 
 
 def test_model_leads_if_the_seeds_prove_it(database):
     """Five of five seeds: 2 / 252 of all splits are as far out."""
     five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
     _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
-    assert words == "rnn leads: MSE 0.012 [0.01, 0.014], 2 models"
+    assert words == "rnn ahead of all others; MSE 0.012 [0.01, 0.014]; 1 tested apart"
     assert [row.standing for row in rows] == [None, "tested apart"]
 
 
@@ -79,8 +77,7 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
         database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
     )
     assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
-    first = "rnn is first: MSE 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
-    assert words == f"{first}; nothing is tested apart, which takes 5 seeds of each model"
+    assert words == "rnn in first place; MSE 0.02; 2 clearly worse, 1 overlaps; seeds of each that a test takes: 5"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
@@ -97,8 +94,7 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
         database, rnn=ends(1e-6, 2e-6, 3e-6), lstm=ends(1e-4, 2e-4, 3e-4), gru=ends(1e-4, 2e-4, 0.011), lem=ends(1e-4)
     )
     assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "clearly worse"]
-    first = "rnn is first: MSE 2e-06; of 3 others, 1 solves the task as well, 1 is clearly worse in every seed"
-    assert words.startswith(f"{first} and 1 cannot be compared with so few seeds")
+    assert words.startswith("rnn in first place; MSE 2e-06; 1 both solve it, 1 clearly worse, 1 few seeds")
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert re.findall(r'<span class="tag" title="[^"]*">(both solve it|clearly worse)</span>', page)[:1] == [
         "both solve it"
@@ -115,7 +111,7 @@ def test_model_with_one_seed_is_not_first_although_its_value_is_the_best(databas
     )
     assert ranks == [(1, "lem"), (2, "rnn"), (3, "gru")]
     assert [row.standing for row in rows] == ["few seeds", None, "clearly worse"]
-    assert words.startswith("rnn is first of those with 3 seeds: MSE 0.03; of 2 others, 1 is clearly worse")
+    assert words.startswith(f"rnn {Lead.FIRST_OF_THREE}; MSE 0.03; ")
 
 
 @pytest.mark.parametrize("other", [0.01, 0.11])
@@ -136,7 +132,7 @@ def test_condition_without_a_result_has_an_empty_leaderboard(database):
     database.run(experiment("rnn", "last", []), 0, test=[0.5], status=Status.RUNNING)
     (condition,) = collect(database.store)
     rows = leaderboard(condition)
-    assert (rows, headline(condition, rows)) == ([], "no run has finished here yet")
+    assert (rows, headline(condition, rows)) == ([], Lead.NONE)
 
 
 def test_diverged_runs_rank_worst(database):
@@ -172,7 +168,7 @@ def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
         for number in range(9):
             database.run(rate, seed, test=[0.5, 0.01 * (number + 1) + seed / 1000], learning_rate=0.1 + number / 100)
     (condition,) = collect(database.store)
-    assert headline(condition, leaderboard(condition)).endswith("which takes 6 seeds of each variant")
+    assert headline(condition, leaderboard(condition)).endswith("seeds of each that a test takes: 6")
     assert [row.rank for row in leaderboard(condition)] == [*range(1, 10)]
     for seed in range(3):
         database.run(experiment("rnn", "last", []), seed, test=[0.5, 0.15 + seed / 1000])
@@ -180,7 +176,6 @@ def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
     rows = leaderboard(condition)
     assert [(row.rank, row.variant.run.model) for row in rows] == [(1, "lstm"), (2, "rnn"), *[(None, "lstm")] * 8]
     assert headline(condition, rows) == (
-        "lstm learning_rate=0.1 is first: MSE 0.011; rnn is clearly worse in every seed; "
-        "nothing is tested apart, which takes 6 seeds of each model"
+        "lstm learning_rate=0.1 in first place; MSE 0.011; 1 clearly worse; seeds of each that a test takes: 6"
     )
     assert {str(row.standing) for row in rows[1:]} == {"clearly worse"}

@@ -107,8 +107,8 @@ def test_figure_has_curves_baseline_and_the_shaded_range(store):
     words, figure = over_length(condition, Styles([condition]))
     figure.to_plotly()  # refuses unknown properties
     assert "Accuracy over the length of the test sequences" in words
-    assert "the lengths of training, 2 to 4" in words
-    assert "the baseline over all lengths together, 0.3333" in words
+    assert "the lengths of training" in words
+    assert "the baseline over all lengths together" in words
     named = {trace["name"]: trace for trace in figure.data if trace.get("name")}
     assert list(named) == ["trained on 2 to 4", "lstm", "rnn", "baseline 0.3333"]
     edges = [trace for trace in figure.data if trace.get("fillcolor", "").startswith("rgba(136")]
@@ -137,7 +137,7 @@ def test_study_of_many_models_draws_the_best(store, monkeypatch):
     monkeypatch.setattr("orthobench.reporting.figures.study_figures.MOST", 1)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {max(means, key=means.get)}
-    assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
+    assert words.endswith("The variants with the best means over all lengths; the tables have all.")
 
 
 def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
@@ -153,7 +153,7 @@ def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
 
     monkeypatch.setattr("orthobench.reporting.figures.study_figures.BIN", 2)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
-    assert "Each point is the mean over 2 lengths." in words
+    assert "Each point is the mean over a few lengths." in words
     (drawn,) = [trace for trace in figure.data if trace.get("name") == "lstm"]
     assert list(drawn["x"]) == [3.5, 5.5, 7.5, 9]
     monkeypatch.setattr(

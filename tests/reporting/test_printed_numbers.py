@@ -100,7 +100,7 @@ def test_data_without_a_run_are_unknown_and_licensed_ones_named(database):
     counted = printed_numbers([database.view(whole)], collect(database.store), specs(whole))
     assert counted[0].counts == Counter(open=1)
     assert str(counted[0].hours["cpu"]) == "unknown"
-    assert "1 of the open numbers are TIMIT's, whose corpus needs a licence" in explanation(counted)
+    assert "The numbers on TIMIT, whose corpus needs a licence" in explanation(counted)
 
 
 def test_account_ends_with_the_table(database):

@@ -75,16 +75,16 @@ def click(browser, selector: str, words: str) -> None:
 
 def test_model_that_wins_a_task_is_one_click_away(first_screen):
     click(first_screen, ".ways a", "Which model wins a task")
-    wait(first_screen, IN_SIGHT, "#task-list .note", "adding, T = 10: LSTM is first: MSE 0.00")
+    wait(first_screen, IN_SIGHT, "#task-list .note", "adding, T = 10: LSTM in first place; MSE 0.00")
     click(first_screen, "#task-list .note a", "adding, T = 10")
-    wait(first_screen, IN_SIGHT, ".headline", "LSTM is first")
+    wait(first_screen, IN_SIGHT, ".headline", "LSTM in first place")
 
 
 def test_cell_of_the_matrix_leads_to_the_ranking(first_screen):
     if first_screen.execute_script("return innerWidth") < 500:
         return  # a phone's first screen ends above the matrix
     click(first_screen, "#solves tr[data-model=lstm] td:not(.unrun) a", "")
-    wait(first_screen, IN_SIGHT, ".headline", "LSTM is first")
+    wait(first_screen, IN_SIGHT, ".headline", "LSTM in first place")
     wait(first_screen, IN_SIGHT, ".board tbody tr", "LSTM")
 
 

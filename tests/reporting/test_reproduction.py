@@ -10,7 +10,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.account.studies import StoredStudy
-from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.drawing import MEANINGS, remarks
 from orthobench.reporting.figures.paper_figures import panel_figures
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
@@ -39,10 +39,10 @@ def test_published_and_measured_numbers_with_missing_ones_listed(database):
     text = reproduction(collect(database.store), [database.view(paper(tried, untried))], [])
     assert "1 of 2 published results measured." in text
     assert (
-        "| rnn, n = 8 | mse | 0.25 | 0.05 \\[0.05, 0.05\\] (differs, better) | 3 | -4 | 90 % interval 0.05 to 0.05"
+        "| rnn, n = 8 | mse | 0.25 | 0.05 \\[0.05, 0.05\\] (differs, better) | 3 | -4 | 90 % interval of the mean: 0.05"
         in text
     )
-    assert "0 of 3 seeds within the tolerance, 100% of the last tests outside |" in text
+    assert "seeds within: 0 of 3; last tests within: 0% |" in text
     assert "Not measured: lstm, n = 8 (T = 10)." in text
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
     _, _, others = text.partition("## Without published results to compare")
@@ -109,8 +109,8 @@ def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     whole = paper(rnn_experiment, unrun, artifacts=[figure])
     text = reproduction(collect(database.store), [database.view(whole)], [])
     assert (
-        "| It falls | held (1 seed), not counted: fewer than 3 seeds | "
-        "ends at 0.01, limit 0.1; below it: 1 of 1 seeds, all of the last tests |"
+        "| It falls | held (1 seed), not counted: fewer than three seeds | "
+        "end: 0.01; limit: 0.1; share of the last tests below it: 1 |"
     ) in text
     assert "So?" not in text
     against = "1 of 1 seeds, all of the last tests"
@@ -138,7 +138,7 @@ def test_opening_table_has_every_number_and_decided_claim(database):
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4
     assert sorted(lines[2:]) == [
-        "| k | figure 1 | It falls | ends at 0.01 to 90, limit 50; below it: 3 of 4 seeds, 75 % of the last tests "
+        "| k | figure 1 | It falls | end: 0.01 to 90; limit: 50; share of the last tests below it: 0.75 "
         "| 4 | depends on the seed (3 of 4 seeds) |",
         "| k | table 1: rnn, n = 8, mse | 0.25 | 0.05 \\[0.05, 0.05\\] | 3 | differs, better |",
     ]
@@ -159,7 +159,7 @@ def test_run_shared_by_two_figures_of_a_study_counts_once(database):
     )
     assert ", 2 runs, 0.067 hours." in reproduction([], [], [study_result])
     assert study_result.progress == (2, 2)  # diverging is an end
-    assert study_result.progress_words == "1 of 2 runs are finished, and 1 diverged"
+    assert study_result.progress_words == "runs finished: 1 of 2, diverged: 1"
 
 
 def test_figure_of_orthogonality_says_where_the_back_end_changes(database, tmp_path):
@@ -181,6 +181,6 @@ def test_figure_of_orthogonality_says_where_the_back_end_changes(database, tmp_p
     (mark,) = (trace for trace in drawn.data if words in (trace.get("text") or ()))
     at = mark["text"].index(words)
     assert (mark["x"][at], mark["y"][at]) == (1.5, pytest.approx(1.25e-4))
-    assert f"rnn, n = 8: {words}." in remarks(drawn)
+    assert MEANINGS["line-ns-open"] in remarks(drawn)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert words in page
+    assert MEANINGS["line-ns-open"] in page

@@ -12,7 +12,7 @@ import pytest
 from support.claims import has_held
 from support.databases import experiment
 
-from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, read_claims, undecided
+from orthobench.analysis.claims import ClaimResult, Lack, check_panels, check_runs, read_claims
 from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
@@ -69,14 +69,14 @@ def test_several_trajectories_are_decided_by_the_extremes():
     artifact = Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": claims})
     results = check_panels(artifact, [{"panel": "x", "trajectories": trajectories}])
     assert [has_held(result) for result in results] == [True, False, True, False, True, False]
-    assert results[0].reason == "ends at 0.5 to 2 times the distance it starts at; at most 2"
-    assert results[4].reason == "2 different ends; the last step moves by 0"
+    assert results[0].reason == "distance at the end by the one at the start: 0.5 to 2; limit: 2"
+    assert results[4].reason == "different ends: 2; length of the last step: 0"
 
 
 def test_run_claim_ignores_computations_and_vice_versa():
     (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
     (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
-    assert (of_runs.reason, of_panel.reason) == ("needs runs, but the figure is computed", "has no panel a")
+    assert (of_runs.lack, of_panel.lack, of_panel.lacking) == (Lack.COMPUTED, Lack.PANEL, ["a"])
     assert not of_runs.is_decided
     assert not of_panel.is_decided
 
@@ -144,7 +144,7 @@ def test_paper_shows_its_study_once_it_is_complete(orthobench):
         (before,) = (view for view in view_paper(paper, [], {}).artifacts if view.artifact.name == "figure 1")
         assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
         assert {finding.verdict for finding in before.claim_results} == {"not decided"}
-        assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
+        assert before.claim_results[0].reason == f"{Lack.STUDY}: orthobench study toy-dynamics"
         study_result = find_result(store, find_study("toy-dynamics"))
         views = view_paper(paper, [], {}, {"toy-dynamics": study_result}).artifacts
         (after,) = (view for view in views if view.artifact.name == "figure 1")
@@ -165,18 +165,16 @@ def test_started_study_counts_as_partly_measured(database):
     study = find_study("heat-maps")
     conditions = [("figure 4", condition) for condition in collect(database.store)]
 
-    def shown(*keys: str) -> tuple[str, str, str]:
+    def shown(*keys: str) -> tuple[str, str]:
         record = Benchmark(name=study.record, results={"preset": "paper", "figures": {"figure 4": list(keys)}})
         result = StoredStudy(study, record, conditions if finished in keys else [])
         views = view_paper(find_paper("helfrich2020"), [], {}, {"heat-maps": result}).artifacts
         part = next(view for view in views if view.artifact.name == "figure 4")
-        return square(part).status, square(part).words, part.claim_results[0].reason
+        return square(part).status, square(part).words
 
-    words = "1 of 2 runs are finished"
-    reason = f"needs orthobench study heat-maps; {words}"
-    assert shown(finished, "another") == ("partial", words, reason)
-    assert shown("another", "a third")[:2] == ("none", "0 of 1 results measured")
-    assert shown(finished)[1].startswith("1 of 1 results measured")
+    assert shown(finished, "another") == ("partial", "runs finished: 1 of 2")
+    assert shown("another", "a third") == ("none", "results measured: 0 of 1")
+    assert shown(finished)[1].startswith("results measured: 1 of 1")
 
 
 def test_small_study_decides_nothing(orthobench, tiny_options):
@@ -193,8 +191,7 @@ def test_small_study_decides_nothing(orthobench, tiny_options):
 
     paper = find_paper("helfrich2020")
     (small,) = claim_results("quick")["figure 4"]
-    assert not small.is_decided
-    assert "only the small version exists" in small.reason
+    assert small.lack is Lack.STUDY
     whole = claim_results("paper")
     assert all(finding.is_decided for name in ("figure 4", "figure 5") for finding in whole[name])
     assert not any(finding.is_decided for name in ("figure 6", "figure 7") for finding in whole[name])
@@ -233,7 +230,7 @@ def section_of(study: Study, claims: StudyClaims) -> str:
 def test_study_lists_every_claim_that_its_headline_counts():
     study = find_study("gradient-norms")
     claims = [EndsBelow(text=text, check="ends_below", model="rnn", share=0.1) for text in ("it falls", "it ends")]
-    results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3), "half"), undecided(claims[1], "needs runs")]
+    results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3)), ClaimResult(claims[1], None, lack=Lack.RUNS)]
     text = section_of(study, StudyClaims(results, []))
     assert "0 of 1 claims of the paper held; 1 depends on the seed; 1 is not decided." in text
     assert "it falls" in text
@@ -244,7 +241,7 @@ def test_study_keeps_own_statements_apart_from_the_paper():
     """Readers take "the paper says" and a count of held claims for one another's."""
     study = find_study("state-tracking")
     (claim, *_) = read_claims(study)
-    claims = StudyClaims([], [ClaimResult(claim, Share(1.0, 3, "seed", 3), "beyond the longest test")])
+    claims = StudyClaims([], [ClaimResult(claim, Share(1.0, 3, "seed", 3))])
     text = section_of(study, claims)
     assert "<strong>Our statements:</strong> 1 of 1 statements of our own held." in text
     assert "<strong>Background:</strong>" in text
@@ -260,4 +257,4 @@ def test_runs_of_a_study_without_a_record_are_not_called_unmeasured(database):
     views = view_paper(find_paper("walker2025"), collect(database.store), {}).artifacts
     part = next(view for view in views if view.artifact.study == "longer-sequences")
     assert square(part).status == "partial"
-    assert square(part).words == "1 finished run with its settings, but no complete study"
+    assert square(part).words == "no complete study; finished runs with its settings: 1"

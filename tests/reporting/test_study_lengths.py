@@ -74,16 +74,6 @@ def test_median_seed_decides_and_the_best_models_come_first():
     first, alone, last = results.rows  # equal sums are in the order of the names
     assert first == ("best", *["100.0 (33.3 to 100.0)"] * 2)
     assert (alone, last) == (("Another", "–", "33.3"), ("middle", "33.3 (33.3 to 100.0)", "–"))
-    assert "the median of 1 to 3 finished seeds" in results.title
-
-
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [((1,), "1 finished seed."), ((8, 1), "the median of 1 to 8 finished seeds, and their range.")],
-)
-def test_caption_has_the_number_of_seeds(seeds, words):
-    _, results = tables(words=[variant(*[[1.0]] * number, label=str(number)) for number in seeds])
-    assert results.title.endswith(words)
 
 
 def test_diverged_seeds_are_named():

@@ -90,4 +90,4 @@ def test_claims_of_two_rounds_do_not_count(database):
         store.add_benchmark("models", record(rounds=2), MACHINE)
     results = table_of(database).claim_results
     assert {result.is_hollow for result in results} == {True}
-    assert {result.uncounted for result in results} == {"fewer than 3 seeds"}
+    assert {result.uncounted for result in results} == {"fewer than three seeds"}

@@ -17,6 +17,7 @@ from support.databases import LUCKY, RunDatabase, experiment, paper
 from support.pages import block
 from support.third_party import installed
 
+from orthobench.analysis.aggregates import Basis
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.paper_tables import TOLERANCE
 from orthobench.errors import UsageError
@@ -25,6 +26,7 @@ from orthobench.papers import Aggregation, Artifact, Experiment, Printed, find_p
 from orthobench.reporting import paper_table
 from orthobench.reporting.account.paper_views import group_of
 from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.figures.figures import SEVERAL_PLACES
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.condition_tables import condition_table
 from orthobench.reporting.tables.paper_tables import measured_text, paper_tables
@@ -81,7 +83,7 @@ def test_verdict_on_each_kind_of_cell(database, values, verdict):
     assert (table_cell.words, table_cell.measured.n) == (verdict, len(values))
     assert table_cell.verdict == verdict.split(",")[0]
     within = sum(0.25 / 1.5 <= value <= 0.25 * 1.5 for value in values)
-    assert f"{within} of {len(values)} seeds within the tolerance" in table_cell.reason
+    assert f"seeds within: {within} of {len(values)}" in table_cell.reason
     assert table_cell.difference == pytest.approx(sum(values) / len(values) - 0.25)
 
 
@@ -127,7 +129,7 @@ def test_published_single_run_is_inside_or_outside_the_spread_of_ours(database, 
         database.run(rnn_experiment, seed, test=[1.0, value])
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert table_cell.words == words
-    assert table_cell.reason.startswith("90 % prediction interval of one more run ")
+    assert table_cell.reason.startswith(Basis.ONE_RUN)
 
 
 def test_tolerance_of_a_negative_number_is_positive():
@@ -157,7 +159,7 @@ def test_negative_published_value_has_a_margin_on_both_sides(database, values, v
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert table_cell.words == verdict
     within = sum(abs(value + 2.0) <= 0.04 for value in values)
-    assert f"{within} of 3 seeds within the tolerance" in table_cell.reason
+    assert f"seeds within: {within} of 3" in table_cell.reason
 
 
 def test_unmeasured_cell_names_its_command(database):
@@ -226,7 +228,7 @@ def test_headings_of_times_name_cpu_time(database, tmp_path):
     assert sorted(times) == [["15", "a CPU, CPU time"], ["30", "a CPU"], ["7.5", "a CPU, CPU time"]]
     assert "| hours, CPU time if known |" in report
     assert '<th scope="col">s / epoch [95 %]</th>' in page
-    assert "Measured on (a CPU, CPU time) and a CPU: times compare on one machine and clock only." in page
+    assert SEVERAL_PLACES in page
 
 
 def test_number_and_time_of_a_run_of_two_machines(database):
@@ -257,7 +259,7 @@ def test_verdict_uses_the_last_tenth_and_final_is_kept(database):
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.measured.value, table_cell.final.mean) == (pytest.approx(0.3), pytest.approx(0.01))
     assert table_cell.words == "differs, worse"
-    assert "0 of 3 seeds within the tolerance, 67% of the last tests outside" in table_cell.reason
+    assert table_cell.reason.endswith("seeds within: 0 of 3; last tests within: 33%")
     (condition,) = collect(database.store)
     (variant,) = condition.variants
     assert (variant.median.value, variant.final.value) == (pytest.approx(0.3), pytest.approx(0.01))
@@ -271,10 +273,11 @@ def test_diverged_seed_is_visible_and_decides_nothing(database):
     database.run(rnn_experiment, 4, test=[0.2, 0.19], status=Status.DIVERGED)
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.measured.value, table_cell.verdict) == (pytest.approx(0.01), "undecided")
-    assert table_cell.reason.startswith("1 of 5 runs diverged; 4 of 5 seeds within the tolerance")
+    assert table_cell.reason.startswith(Basis.DIVERGED)
+    assert "seeds within: 4 of 5" in table_cell.reason
     assert (table_cell.median.value, table_cell.median.high) == (0.01, math.inf)
     assert (table_cell.variant.solved.reached, table_cell.variant.solved.seeds) == (4, 5)
-    assert "1 of 5 runs diverged; median 0.01" in measured_text(table_cell)
+    assert "diverged: 1 of 5; median: 0.01" in measured_text(table_cell)
     (condition,) = collect(database.store)
     sheet = condition_table(condition, [condition])
     assert sheet.rows[0][sheet.headings.index("seeds")] == "4 of 5, 1 diverged"
@@ -303,7 +306,7 @@ def test_selection_by_test_shows_the_value_at_the_best_validation(database):
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.measured.value, table_cell.by_validation.mean) == (0.1, 0.3)
     assert table_cell.rule == "best test, so chosen by the test data"
-    assert "chosen by test; at the best validation 0.3" in measured_text(table_cell)
+    assert "chosen by test; best validation: 0.3" in measured_text(table_cell)
     lstm_experiment = experiment("lstm", "best_test", [Printed(metric="mse", value=0.1)])
     database.run(lstm_experiment, 0, test=[0.5, 0.1])
     assert "chosen by test; without validation" in measured_text(cell(database.view(paper(lstm_experiment))))
@@ -320,7 +323,7 @@ def test_interval_has_a_heading_with_its_level(database, tmp_path):
     (paper_sheet,) = paper_tables(view)
     assert "90 %" in paper_sheet.headings[-3]
     (row,) = paper_sheet.rows
-    assert ("median 0.125" in row[-1], row[-1].count("["), row[-3].count("[")) == (True, 0, 1)
+    assert ("median: 0.125" in row[-1], row[-1].count("["), row[-3].count("[")) == (True, 0, 1)
     figure = Artifact(name="table 1", shows="learning_curves")
     text = reproduction(conditions, [database.view(paper(rnn_experiment, artifacts=[figure]))], [])
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text("utf-8")

@@ -89,24 +89,24 @@ def test_links_of_a_number_lead_to_the_runs_it_is_computed_from(database):
 
 @pytest.mark.parametrize(
     ("trained", "status", "words"),
-    [(True, "partial", "1 of 1 experiments trained"), (False, "none", "0 of 1 experiments trained")],
+    [(True, "partial", "experiments trained: 1 of 1"), (False, "none", "experiments trained: 0 of 1")],
 )
 def test_figure_without_published_results_is_measured_once_it_has_runs(database, trained, status, words):
     rnn = experiment("rnn", "curve", [], "figure 1")
     if trained:
         database.run(rnn, 0, test=FALLS)
     (part,) = database.view(paper(rnn, artifacts=[figure()])).artifacts
-    assert (square(part).status, square(part).words) == (status, f"{words}, without published results")
+    assert (square(part).status, square(part).words) == (status, words)
 
 
 @pytest.mark.parametrize(
     ("curves", "status", "words"),
     [
-        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with the paper"),
-        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with the paper"),
-        ([FALLS, FALLS, STAYS], "partial", "1 of 1 results measured"),
-        ([FALLS], "partial", "1 of 1 results measured"),
-        ([STAYS], "partial", "1 of 1 results measured"),
+        ([FALLS] * 3, "agree", "results measured: 1 of 1; checks that hold: 1 of 1"),
+        ([STAYS] * 3, "fails", "results measured: 1 of 1; checks that hold: 0 of 1"),
+        ([FALLS, FALLS, STAYS], "partial", "results measured: 1 of 1"),
+        ([FALLS], "partial", "results measured: 1 of 1"),
+        ([STAYS], "partial", "results measured: 1 of 1"),
     ],
 )
 def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database, curves, status, words):
@@ -173,7 +173,7 @@ def test_table_with_a_missing_row_is_not_in_full_agreement(database):
         database.run(rows[0], seed, test=[1.0, value])
     (part,) = database.view(paper(*rows)).artifacts
     assert square(part).status == "partial"
-    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with the paper"
+    assert square(part).words == "results measured: 1 of 2; checks that hold: 1 of 1"
 
 
 def test_unpublished_runs_come_first_only_without_measured_experiments(database):

@@ -463,18 +463,6 @@ def test_a_run_that_cannot_be_drawn_is_refused_and_named(orthobench, sound, tmp_
     assert "integrity: ok" in orthobench("db", "info", "--db", "repaired.db").out
 
 
-def test_an_error_that_damage_explains_names_the_damage(orthobench, sound, tmp_path, monkeypatch):
-    """A read of the runs does not notice that they lack their environment, and what is computed from them fails."""
-    path = tmp_path / "r.db"
-    shutil.copy(sound, path)
-    execute(path, "DELETE FROM environment")
-    with pytest.raises(DamagedError, match="its environment is missing"), open_store(str(path)) as store:
-        print([run.environment.facts for run in store.runs()])
-    shutil.copy(sound, path)
-    with pytest.raises(KeyError), open_store(str(path)):
-        raise KeyError("of the command's own")
-
-
 def test_lists_of_a_strange_record_are_shown(orthobench, sound, tmp_path):
     """A plugin's setting may be a list of numbers, and facts may hold anything that JSON can."""
     shutil.copy(sound, tmp_path / "results.db")

@@ -1,4 +1,4 @@
-"""A schema of a stranger: its triggers change nothing, and its views are not read and call no function of SQLite's."""
+"""A schema of a stranger: its triggers are not merged, and its views are not read and call no function of SQLite's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.records import run_record
 
 import orthobench
-from orthobench.errors import DamagedError, UsageError
+from orthobench.errors import DamagedError
 from orthobench.store import open_store
 from orthobench.store.open import open_engine
 from orthobench.store.sqlite import connect
@@ -30,17 +30,6 @@ def file(tmp_path):
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TRIGGER evil AFTER INSERT ON tag BEGIN UPDATE run SET final_value = 0; END")
     return file
-
-
-def test_database_with_triggers_is_read_and_not_written(file):
-    with open_store(str(file)) as store:
-        (run,) = store.runs()
-        for write in (lambda: store.tag([KEY], ["x"]), lambda: store.delete(run.id)):
-            with pytest.raises(UsageError, match="has a trigger 'evil' that orthobench did not create"):
-                write()
-        assert store.runs()[0].tags == []
-    with pytest.raises(UsageError, match="trigger 'evil'"):
-        open_store(str(file), create=True)
 
 
 def test_merge_leaves_triggers_behind(orthobench, file):

@@ -1,6 +1,6 @@
 """Forward and backward pass of cells that users write, by their compiled kernel and in a loop of their steps.
 
-python workshop/benchmarks/own_cells.py [ROUNDS]        (5; one thread)
+python workshop/benchmarks/own_cells.py [ROUNDS [CELL ...]]        (5, all; one thread)
 
 T = 200, B = 50 and ten inputs. The ways of a cell take turns, and times are CPU seconds, to which other work on the
 machine adds little. Cells of torch also have torch's layer next to them.
@@ -41,14 +41,17 @@ def passes(cell: nn.Module, states: int, units: int) -> dict[str, Callable[[], N
     return ways if whole is None else ways | {"torch": lambda: backward(whole(x)[0], whole)}
 
 
-def main(rounds: int) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-    from support.own_cells import STATES  # the tests have the cells of the literature
+def main(rounds: int, names: list[str]) -> None:
+    root = Path(__file__).parents[2]
+    sys.path[:0] = [str(root), str(root / "tests")]
+    from support.own_cells import STATES  # the cells of `docs/cells.py` and those of the tests
 
     torch.set_num_threads(1)
     for units in SIZES:
         found = {}
         for kind, states in STATES.items():
+            if names and kind.__name__ not in names:
+                continue
             torch.manual_seed(0)
             taken = interleave(passes(kind(INPUTS, units), states, units), rounds, CpuClock())
             found[kind.__name__] = ratio(taken["loop"], taken["kernel"])
@@ -58,4 +61,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5, sys.argv[2:])

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
+from statistics import median
 
 from orthobench.analysis.claims import count_claims
-from orthobench.analysis.conditions import Condition
-from orthobench.analysis.judged import choice_of
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.judged import Choice, choice_of
 from orthobench.analysis.paper_tables import TIMES, TableCell
 from orthobench.analysis.placement import FILE, HEADINGS, Rival, step_milliseconds
 from orthobench.analysis.statistics import FEWEST_SEEDS
@@ -25,10 +26,11 @@ from orthobench.reporting.account.paper_views import distinct_numbers
 from workshop.website import findings
 from workshop.website.abilities_picture import picture
 from workshop.website.markdown import renew_tables, table
+from workshop.website.predictors import Tuned, before_training, predictors_table
 from workshop.website.results import decided, everything
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+README, IDEA = ROOT / "README.md", ROOT / "docs" / "founding-idea.md"
 RESULTS = ROOT / "orthobench" / "analysis" / FILE
 
 
@@ -41,10 +43,9 @@ def pictures() -> dict[Path, str]:
     }
 
 
-def tuned_results() -> str:
-    """Return the scores of the built-in cells in the columns of the tuned protocol, as the installation has them."""
+def tuned_variants() -> Iterator[tuple[str, Condition, VariantData, Choice]]:
+    """Yield what searches chose for built-in cells: the column, its condition, the scored variant and the choice."""
     built_in = families_of_models()
-    rows = []
     for column in protocol().columns:
         for condition in everything().conditions:
             own = condition.settings
@@ -52,18 +53,32 @@ def tuned_results() -> str:
                 continue
             for variant in sorted(condition.variants, key=lambda variant: variant.run.model):
                 choice = choice_of(condition, variant) if variant.scores else None
-                if choice is None or variant.run.model not in built_in:
-                    continue
-                times = [time for run in variant.runs if (time := step_milliseconds(run)) is not None]
-                chosen = " ".join(f"{name}={value}" for name, value in choice.settings.items())
-                scores, time = tuple(variant.solved_shares), min(times, default=None)
-                parameters = variant.run.parameter_count
-                rows.append(
-                    Rival(column.name, condition.key, variant.run.model, parameters, time, scores, chosen).row()
-                )
+                if choice is not None and variant.run.model in built_in:
+                    yield column.name, condition, variant, choice
+
+
+def tuned_results() -> str:
+    """Return the scores of the built-in cells in the columns of the tuned protocol, as the installation has them."""
+    rows = []
+    for column, condition, variant, choice in tuned_variants():
+        times = [time for run in variant.runs if (time := step_milliseconds(run)) is not None]
+        chosen = " ".join(f"{name}={value}" for name, value in choice.settings.items())
+        scores, time = tuple(variant.solved_shares), min(times, default=None)
+        rows.append(
+            Rival(column, condition.key, variant.run.model, variant.run.parameter_count, time, scores, chosen).row()
+        )
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerows([HEADINGS, *rows])
     return text.getvalue()
+
+
+def cells_before_training() -> dict[str, list[Tuned]]:
+    """Return the cells of each column with what they are before training."""
+    families, columns = families_of_models(), defaultdict(list)
+    for column, _, variant, _ in tuned_variants():
+        quantities = before_training(variant)
+        columns[column].append(Tuned(families[variant.run.model], median(variant.solved_shares), quantities))
+    return columns
 
 
 def papers_table() -> str:
@@ -123,8 +138,12 @@ def _score(cell: MatrixCell | None) -> str:
 
 def with_tables() -> dict[Path, str]:
     """Return the documents with their updated tables, and the table that the package has, by file."""
-    tables = {"papers": papers_table(), **findings.tables(everything())}
-    documents = (README, findings.PAGE)
+    tables = {
+        "papers": papers_table(),
+        "predictors": predictors_table(cells_before_training()),
+        **findings.tables(everything()),
+    }
+    documents = (README, IDEA, findings.PAGE)
     return {file: renew_tables(file.read_text("utf-8"), tables) for file in documents} | {RESULTS: tuned_results()}
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Comparing, ModelClaim
-from orthobench.analysis.claims.claim_results import ClaimResult
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Comparing, ModelClaim, Numbers
+from orthobench.analysis.claims.claim_results import ClaimResult, Lack
 from orthobench.analysis.claims.curve_shapes import CurveClaim
 from orthobench.analysis.claims.gradients import VectorClaim
 from orthobench.analysis.claims.over_setting import OverSetting
@@ -193,9 +193,9 @@ def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> lis
 
 def _check_panel(claim: ClaimKind, trajectories: Mapping[str, np.ndarray]) -> ClaimResult:
     if not isinstance(claim, PanelClaim):
-        return undecided(claim, "needs runs, but the figure is computed")
+        return ClaimResult(claim, None, lack=Lack.COMPUTED)
     if claim.panel not in trajectories:
-        return undecided(claim, f"has no panel {claim.panel}")
+        return ClaimResult(claim, None, lack=Lack.PANEL, lacking=[claim.panel])
     return ClaimResult(claim, *claim.judge(trajectories[claim.panel]))
 
 
@@ -210,23 +210,20 @@ def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[C
     return check_runs(small, [variant for condition in conditions for variant in condition.variants])
 
 
-def undecided(claim: Claim, reason: str) -> ClaimResult:
-    return ClaimResult(claim, None, reason)
-
-
 def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     if isinstance(claim, PanelClaim):
-        return undecided(claim, f"has no panel {claim.panel}")
+        return ClaimResult(claim, None, lack=Lack.PANEL, lacking=[claim.panel])
     about, others = select_subjects(claim, subjects)
-    evidence = _evidence(claim, about, others)
-    missing = {_missing_runs(subject) for subject in (*about, *others) if not subject.is_measured}
-    if missing or not about or (isinstance(claim, Comparing) and not others):
-        reason = f"needs {', '.join(sorted(missing)) or 'missing runs'}"
-        return ClaimResult(claim, None, reason, evidence)
+    undecided = ClaimResult(claim, None, evidence=_evidence(claim, about, others))
+    unmeasured = [subject for subject in (*about, *others) if not subject.is_measured]
+    if unmeasured or not about or (isinstance(claim, Comparing) and not others):
+        diverged = any(subject.variant and subject.variant.diverged for subject in unmeasured)
+        lacking = sorted({subject.label for subject in unmeasured})
+        return replace(undecided, lack=Lack.DIVERGED if diverged else Lack.RUNS, lacking=lacking)
     lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
     own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))
     if claim.named in TIMES and len(machines := _machines([*own, *rivals])) > 1:
-        return ClaimResult(claim, None, f"needs times of one machine and clock, and has {len(machines)}", evidence)
+        return replace(undecided, lack=Lack.ONE_MACHINE, lacking=sorted(machines))
     if isinstance(claim, OverSetting):
         verdicts = [claim.judge([(_setting(subject, claim.over), subject.measured) for subject in about])]
     elif isinstance(claim, Comparing):
@@ -234,20 +231,21 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     else:
         verdicts = [claim.judge(variant) for variant in own]
     share = lowest([share for share, _ in verdicts])
-    reason = _metric_words(claim.named, own[0]) + _reason(own, verdicts)
     if not share.seeds:
-        # Measured models may still have no pair of runs that can be compared, which their own words then say.
         measured = all(variant.series("test", claim.named or variant.run.metric) for variant in (*own, *rivals))
-        lack = reason if share.unit == "pair" and measured else f"needs runs with {claim.named or 'tests'}"
-        return ClaimResult(claim, None, lack, evidence)
-    at_own_settings = any(subject.has_own_settings for subject in (*about, *others))
-    return ClaimResult(claim, share, reason, evidence, own=own, rivals=rivals, at_own_settings=at_own_settings)
-
-
-def _metric_words(name: str, variant: VariantData) -> str:
-    """Return the name of a claim's metric with a colon; "" for that of the task, and for a number of a probe."""
-    metric = variant.run.declared(name) if name and name != variant.run.metric else None
-    return f"{metric.label or metric.name}: " if metric else ""
+        if share.unit == "pair" and measured:
+            return replace(undecided, lack=Lack.PAIRS)
+        return replace(undecided, lack=Lack.METRIC, lacking=[claim.named or own[0].run.metric])
+    metric = own[0].run.declared(claim.named) if claim.named and claim.named != own[0].run.metric else None
+    return replace(
+        undecided,
+        share=share,
+        numbers=_numbers(own, verdicts),
+        metric=(metric.label or metric.name) if metric else "",
+        own=own,
+        rivals=rivals,
+        at_own_settings=any(subject.has_own_settings for subject in (*about, *others)),
+    )
 
 
 def _setting(subject: ClaimSubject, name: str) -> float:
@@ -257,12 +255,15 @@ def _setting(subject: ClaimSubject, name: str) -> float:
     return float(subject.settings[name])
 
 
-def _reason(own: Sequence[VariantData], verdicts: Sequence[ClaimVerdict]) -> str:
-    """Return what decides a claim; if there are several variants, each with its own share of seeds."""
+def _numbers(own: Sequence[VariantData], verdicts: Sequence[ClaimVerdict]) -> list[Numbers]:
+    """Return what decides a claim; if it is about several variants, each with its label and its share of seeds."""
     if len(verdicts) == 1:
         return verdicts[0][1]
-    named = zip(own, verdicts, strict=True)
-    return "; ".join(f"{variant.label}: {reason} ({share})" for variant, (share, reason) in named)
+    return [
+        each if each.of else replace(each, of=variant.label, share=share)
+        for variant, (share, numbers) in zip(own, verdicts, strict=True)
+        for each in numbers
+    ]
 
 
 def select_subjects(claim: ModelClaim, subjects: Sequence[Subject]) -> tuple[list[Subject], list[Subject]]:
@@ -299,10 +300,3 @@ def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence
 def _machines(variants: Sequence[VariantData]) -> set[str]:
     """Return the machines and clocks that the variants' times are of."""
     return {run.timed_on for variant in variants for run in of_one_machine(variant.finished)}
-
-
-def _missing_runs(subject: ClaimSubject) -> str:
-    """Name a subject without the runs that a check needs."""
-    if subject.variant is None or not subject.variant.diverged:
-        return subject.label
-    return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"

@@ -1,15 +1,16 @@
-"""What all claims have in common: the fields of a claim, and how measured numbers are put into words.
+"""What all claims have in common: the fields of a claim, and the measured numbers that decide it.
 
 A claim is a class: its fields, with their units, are keys in the paper's TOML file, and its `judge` checks it. Because
 a paper's figure shows one curve per model, `judge` looks at each seed or, if the claim compares two models, at each
-pair of seeds, one from each model. It returns the share of seeds or pairs for which the claim holds, with a description
-of what was measured.
+pair of seeds, one from each model. It returns the share of seeds or pairs for which the claim holds, with the measured
+numbers and the limits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +18,33 @@ from pydantic import BaseModel, ConfigDict, Field
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import SeedValue, Share, lowest, share_of_pairs
 
-ClaimVerdict = tuple[Share, str]
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a claim has measured, a number for each seed, or a limit.
+
+    Attributes:
+        name: what the numbers are; always the same words for a kind of claim.
+        values: without a number, or with one that is not finite, for a seed in which the event did not occur.
+        form: the format of a number.
+        of: the label of the variant, if several are measured.
+        share: the share of its seeds, or of its pairs with the claim's variant, for which the claim holds.
+    """
+
+    name: str
+    values: Sequence[float | None] | float
+    form: str = ".3g"
+    of: str = ""
+    share: Share | None = None
+
+    def __str__(self) -> str:
+        if isinstance(self.values, (int, float)):
+            return f"{self.values:{self.form}}"
+        about = ", ".join(filter(None, (self.of, str(self.share or ""))))
+        return in_words(self.values, self.form) + (f" ({about})" if about else "")
+
+
+ClaimVerdict = tuple[Share, list[Numbers]]
 
 
 class Claim(BaseModel):
@@ -64,12 +91,11 @@ class Comparing(ModelClaim):
 
 
 def shares_of_seeds(
-    others: Sequence[VariantData],
     own: Sequence[SeedValue],
     rivals: Sequence[Sequence[SeedValue]],
     score: Callable[[SeedValue, SeedValue], float | None],
-) -> tuple[Share, str]:
-    """Return the lowest share of pairs of seeds over the other models, and each model's share in words.
+) -> tuple[Share, list[Share]]:
+    """Return the lowest share of pairs of seeds over the other models, and each model's share.
 
     Args:
         own: a value for each seed of the claim's model.
@@ -77,43 +103,36 @@ def shares_of_seeds(
         score: the score of a pair, as in `share_of_pairs`.
     """
     shares = [share_of_pairs(own, rival, score) for rival in rivals]
-    share, words = decide(others, shares)
     # A rival that was measured, and of which no seed can be compared, decides nothing.
     deciding = [each for each, rival in zip(shares, rivals, strict=True) if each.count or not rival]
-    return lowest(deciding) if deciding else share, words
+    return lowest(deciding or shares), shares
 
 
-def decide(others: Sequence[VariantData], shares: Sequence[Share]) -> tuple[Share, str]:
-    """Return the lowest share, and each model's share in words."""
-    if len(shares) == 1:
-        return shares[0], str(shares[0])
-    words = ", ".join(f"{share} with {other.label}" for other, share in zip(others, shares, strict=True))
-    return lowest(shares), words
-
-
-def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") -> str:
-    """Return the lowest and the highest number, such as "2 to 3", or a single one if they look the same.
-
-    Args:
-        form: the format of a number.
-        not_finite: the word for a number that is not finite; if empty, Python's own.
-    """
-    if not numbers:
-        return "nothing"
-    low, high = (
-        not_finite if not_finite and not math.isfinite(value) else f"{value:{form}}"
-        for value in (min(numbers), max(numbers))
-    )
-    return low if low == high else f"{low} to {high}"
-
-
-def listed_values(
+def compared(
+    name: str,
     variants: Sequence[VariantData],
-    values: Sequence[Sequence[SeedValue]],
-    words: Callable[[Sequence[SeedValue]], str],
-    colon: str = ":",
-) -> str:
-    """Return the values of each variant in words, after its label."""
-    return "; ".join(
-        f"{variant.label}{colon} {words(numbers)}" for variant, numbers in zip(variants, values, strict=True)
-    )
+    values: Sequence[Sequence[float | None]],
+    shares: Sequence[Share | None],
+    form: str = ".3g",
+) -> list[Numbers]:
+    """Return the numbers of the claim's variant and of each rival, which has its share of pairs."""
+    rows = zip(variants, values, [None, *shares], strict=True)
+    return [Numbers(name, numbers, form, variant.label, share) for variant, numbers, share in rows]
+
+
+def in_words(numbers: Sequence[float | None], form: str) -> str:
+    """Return the lowest and the highest finite number, such as "2 to 3", and in how many seeds there is none."""
+    found = [number for number in numbers if number is not None and math.isfinite(number)]
+    if not found:
+        return "none"
+    low, high = f"{min(found):{form}}", f"{max(found):{form}}"
+    missing = f", none in {len(numbers) - len(found)} of {len(numbers)} seeds" if len(found) < len(numbers) else ""
+    return (low if low == high else f"{low} to {high}") + missing
+
+
+def listed(evidence: Sequence[Numbers]) -> str:
+    """Return all numbers with their names, each name once: "end: 0.1 (GRU), 0.2 (LSTM); limit: 0.3"."""
+    by_name: dict[str, dict[str, None]] = {}
+    for each in evidence:
+        by_name.setdefault(each.name, {})[str(each)] = None
+    return "; ".join(f"{name}: {', '.join(numbers)}" for name, numbers in by_name.items())

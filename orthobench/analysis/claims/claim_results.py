@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
-from orthobench.analysis.claims.claim import Claim
+from orthobench.analysis.claims.claim import Claim, Numbers, listed
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
+from orthobench.analysis.statistics import Conclusion, Share
 from orthobench.errors import counted
+
+
+class Lack(StrEnum):
+    """Why a claim is not decided."""
+
+    RUNS = "needs finished runs"
+    DIVERGED = "needs runs that do not diverge"
+    METRIC = "needs runs with this metric or probe"
+    PAIRS = "no pair of runs can be compared"
+    ONE_MACHINE = "needs times of one machine and clock"
+    COMPUTED = "needs runs, but the figure is computed"
+    PANEL = "needs a panel of the figure"
+    STUDY = "needs a complete study at the paper's size"
 
 
 @dataclass(frozen=True)
@@ -19,6 +33,10 @@ class ClaimResult:
 
     Attributes:
         share: the share, or the lowest one if the claim is about several variants; None if the claim is not decided.
+        numbers: what was measured, and the limits.
+        metric: the label of the metric that the claim names; empty for the task's main one.
+        lack: why the claim is not decided.
+        lacking: the names of what it lacks: models, a metric, a panel or a study.
         evidence: identifies the check and the runs that decide it; empty if this does not matter.
         same_as: the figure or table of another paper for which the same runs decide the same check.
         own: the variants that the claim is about, if it is decided.
@@ -28,12 +46,22 @@ class ClaimResult:
 
     claim: Claim
     share: Share | None
-    reason: str
+    numbers: Sequence[Numbers] = ()
+    metric: str = ""
+    lack: Lack | None = None
+    lacking: Sequence[str] = ()
     evidence: str = ""
     same_as: str = ""
     own: Sequence[VariantData] = ()
     rivals: Sequence[VariantData] = ()
     at_own_settings: bool = False
+
+    @property
+    def reason(self) -> str:
+        """What the claim lacks, or what was measured."""
+        if self.lack:
+            return ": ".join(filter(None, (self.lack, ", ".join(self.lacking))))
+        return ": ".join(filter(None, (self.metric, listed(self.numbers))))
 
     @property
     def conclusion(self) -> Conclusion | Literal["not decided"]:
@@ -69,11 +97,11 @@ class ClaimResult:
         if self.claim.cannot_fail:
             return "even an untrained or deliberately broken model passes"
         if self.same_as:
-            return f"the same runs decide it in {self.same_as}"
+            return f"decided by the same runs: {self.same_as}"
         if self.claim.is_computed:
             return "computed, not trained"
         if self.is_hollow:
-            return f"fewer than {FEWEST_SEEDS} seeds"
+            return "fewer than three seeds"
         return "at settings chosen here" if self.at_own_settings else ""
 
 
@@ -125,27 +153,16 @@ class ClaimCounts:
         return f"{held} of {total} held at settings chosen here" if total else ""
 
     @property
-    def hollow_words(self) -> str:
-        """How many claims have too few seeds for a verdict; empty without any."""
-        count = self.hollow[1]
-        return f"{count} {'has' if count == 1 else 'have'} fewer than {FEWEST_SEEDS} seeds" if count else ""
-
-    @property
     def apart(self) -> str:
-        """A description of the claims that are not counted; empty without any."""
-        parts = []
-        if self.hollow_words:
-            parts.append(self.hollow_words)
-        if self.computed[1]:
-            parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
-        if self.own_words:
-            parts.append(self.own_words)
-        if self.repeated:
-            repeat = "repeats" if self.repeated == 1 else "repeat"
-            parts.append(f"{self.repeated} {repeat} another paper's on the same runs")
-        if self.cannot_fail:
-            parts.append(f"{self.cannot_fail} {'holds' if self.cannot_fail == 1 else 'hold'} even for broken models")
-        return "; ".join(parts)
+        """The claims that are not counted, by the reason; empty without any."""
+        counts = {
+            "with fewer than three seeds": self.hollow[1],
+            "computed": self.computed[1],
+            "at settings chosen here": self.at_own_settings[1],
+            "decided by another paper's runs": self.repeated,
+            "that even broken models pass": self.cannot_fail,
+        }
+        return "; ".join(f"{count} {words}" for words, count in counts.items() if count)
 
 
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:

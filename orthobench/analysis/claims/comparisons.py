@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, decide, in_words, listed_values, shares_of_seeds
+from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, Numbers, compared, shares_of_seeds
 from orthobench.analysis.claims.curve_shapes import AT_BASELINE, DROP, CurveClaim, first_below
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.paper_tables import TIMES, values
-from orthobench.analysis.statistics import lower, share_of_pairs
+from orthobench.analysis.statistics import lower, lowest, share_of_pairs
 
 DEPARTURE = (0.05, 0.1, 0.2)
 """Fractions of the way down from the baseline to 0 at which curves leave the baseline."""
@@ -57,7 +57,7 @@ class First(CurveComparison):
     departing: bool = Field(False, description="compare only the first part of the drop, measured down to 0")
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
-        return _in_order(self, variant, others, "earlier", _earlier, self.departing)
+        return _in_order(self, variant, others, _earlier, self.departing)
 
 
 class Later(CurveComparison):
@@ -66,51 +66,44 @@ class Later(CurveComparison):
     check: Literal["later"] = "later"
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
-        return _in_order(self, variant, others, "later", _later)
+        return _in_order(self, variant, others, _later)
 
 
 def _in_order(
     claim: CurveComparison,
     variant: VariantData,
     others: Sequence[VariantData],
-    order: str,
     score: Callable[[Sequence[float], Sequence[float]], float],
     departing: bool = False,
 ) -> ClaimVerdict:
     """Compare the iterations at which curves reach the levels of the way down.
 
     Args:
-        order: the claimed order in a word.
-        score: 1 for a pair in this order, 0.5 for a tie, else 0.
+        score: 1 for a pair in the claimed order, 0.5 for a tie, else 0.
     """
     everyone = [variant, *others]
     parts, low = (DEPARTURE, 0.0) if departing else (DROP, _lowest_end(claim, everyone))
     own, *rivals = (claim.falls(each, parts, low) for each in everyone)
     if low > MOVED:
-        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: 0.0)
-        return share, f"no curve drops: the lowest ends at {low:.2g} of the baseline"
-    share, each = shares_of_seeds(others, own, rivals, score)
-    verb = "leaves the baseline" if departing else "falls"
-    moments = listed_values(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
-    return share, f"{moments}: {order} in {each}"
+        share, _ = shares_of_seeds(own, rivals, lambda first, other: 0.0)
+        return share, [Numbers("lowest end of all curves, in baselines", low, ".2g"), Numbers("limit", MOVED)]
+    share, shares = shares_of_seeds(own, rivals, score)
+    begun, ended = ([[levels[at] for levels in seeds] for seeds in (own, *rivals)] for at in (0, -1))
+    names = (
+        ("iterations to 5 % of the way down", "to 20 %")
+        if departing
+        else ("iterations to 10 % of the way down", "to 90 %")
+    )
+    return share, [
+        *compared(names[0], everyone, begun, [None] * len(shares), ",.0f"),
+        *compared(names[1], everyone, ended, shares, ",.0f"),
+    ]
 
 
 def _lowest_end(claim: CurveComparison, variants: Sequence[VariantData]) -> float:
     """Return the lowest end of these variants' runs, as a share of the baseline, and at least 0."""
     numbers = [claim.share_of_baseline(end, variant) for variant in variants for end in claim.ends(variant)]
     return max(0.0, min(numbers, default=math.inf))
-
-
-def _moments(at: Sequence[Sequence[float]], verb: str) -> str:
-    """Describe when runs fall: from the first level of the earliest run to the last level of the latest run."""
-    reached = [moment for levels in at for moment in levels if math.isfinite(moment)]
-    if not reached:
-        return f"never {verb}"
-    words = f"{verb} after {in_words(reached, ',.0f')} iterations"
-    never = sum(not math.isfinite(levels[0]) for levels in at)
-    partly = sum(not math.isfinite(levels[-1]) for levels in at) - never
-    counts = [f"{count} of {len(at)} seeds {how}" for count, how in ((never, "never"), (partly, "not fully")) if count]
-    return f"{words} ({', '.join(counts)})" if counts else words
 
 
 class Slower(CurveComparison):
@@ -131,19 +124,8 @@ class Slower(CurveComparison):
                 return 0.0
             return None if other is None else lower(other, first)
 
-        share, each = shares_of_seeds(others, own, rivals, longer)
-        return share, f"{listed_values(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
-
-
-def _durations(drops: Sequence[float | None]) -> str:
-    actual = [drop for drop in drops if drop is not None]
-    ended = [drop for drop in actual if math.isfinite(drop)]
-    parts = [f"drops within {in_words(ended, ',.0f')} iterations"] if ended else []
-    if endless := len(actual) - len(ended):
-        parts.append(f"drops without end in {endless} of {len(drops)} seeds")
-    if missing := len(drops) - len(actual):
-        parts.append(f"does not drop in {missing} of {len(drops)} seeds")
-    return ", ".join(parts)
+        share, shares = shares_of_seeds(own, rivals, longer)
+        return share, compared("iterations from 10 % to 90 % of the way down", everyone, [own, *rivals], shares, ",.0f")
 
 
 class Rougher(CurveComparison):
@@ -158,9 +140,8 @@ class Rougher(CurveComparison):
         def rougher(first: float | None, other: float | None) -> float:
             return 0.0 if first is None or other is None else lower(other, first)
 
-        share, each = shares_of_seeds(others, own, rivals, rougher)
-        numbers = [[rises for rises in seeds if rises is not None] for seeds in (own, *rivals)]
-        return share, f"all rises together, in baselines: {listed_values(everyone, numbers, in_words)}: more in {each}"
+        share, shares = shares_of_seeds(own, rivals, rougher)
+        return share, compared("all rises together, in baselines", everyone, [own, *rivals], shares)
 
     def _rises(self, variant: VariantData) -> list[float | None]:
         """Return the sum of each run's rises since it first reached the baseline; None for a run without a drop."""
@@ -182,8 +163,8 @@ class Best(CurveComparison):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = shares_of_seeds(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
-        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: better in {each}"
+        share, shares = shares_of_seeds(own, rivals, lambda first, other: lower(sign * first, sign * other))
+        return share, compared("result", everyone, [own, *rivals], shares)
 
 
 class Worst(CurveComparison):
@@ -202,8 +183,7 @@ class Worst(CurveComparison):
         shares = [
             share_of_pairs(own, rival, partial(worse, limit)) for rival, limit in zip(rivals, limits, strict=True)
         ]
-        share, each = decide(others, shares)
-        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: worse in {each}"
+        return lowest(shares), compared("result", everyone, [own, *rivals], shares)
 
 
 class Similar(CurveComparison):
@@ -215,11 +195,9 @@ class Similar(CurveComparison):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = shares_of_seeds(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
-        return (
-            share,
-            f"{listed_values(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}",
-        )
+        share, shares = shares_of_seeds(own, rivals, lambda first, other: abs(first - other) <= self.difference)
+        limit = Numbers("largest difference", self.difference, "g")
+        return share, [*compared("result", everyone, [own, *rivals], shares), limit]
 
 
 class Ratio(CurveComparison):
@@ -230,15 +208,18 @@ class Ratio(CurveComparison):
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         own, *rivals = (self.results(each) for each in (variant, *others))
-        share, each = shares_of_seeds(
-            others, own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
+        share, shares = shares_of_seeds(
+            own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
         )
-        text = "; ".join(
-            f"{other.label} {in_words([value / first for first in own for value in numbers], '.2f')} "
-            f"times {variant.label}"
-            for other, numbers in zip(others, rivals, strict=True)
-        )
-        return share, f"{text}; the paper {self.ratio:g}, within {100 * RATIO_TOLERANCE:.0f} % in {each}"
+        ratios = [[value / first for first in own for value in numbers] for numbers in rivals]
+        return share, [
+            *(
+                Numbers("result by the claim's own", numbers, ".2f", other.label, each)
+                for other, numbers, each in zip(others, ratios, shares, strict=True)
+            ),
+            Numbers("published", self.ratio, "g"),
+            Numbers("largest deviation", RATIO_TOLERANCE, ".0%"),
+        ]
 
 
 class FailsOnlyHere(CurveComparison):
@@ -256,6 +237,8 @@ class FailsOnlyHere(CurveComparison):
             return sign * first >= sign * limit and sign * other <= sign * least
 
         shares = [share_of_pairs(here, numbers, partial(only_here, least)) for least, numbers in elsewhere]
-        share, each = decide(others, shares)
-        text = "; ".join(f"{in_words(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)
-        return share, f"{in_words(here)} here, limit {limit:.3g}; {text}: so in {each}"
+        return lowest(shares), [
+            *compared("result", [variant, *others], [here, *(numbers for _, numbers in elsewhere)], shares),
+            Numbers("limit of a failure", limit),
+            *(Numbers("limit of the others", least) for least, _ in elsewhere),
+        ]

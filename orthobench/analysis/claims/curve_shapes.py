@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, Numbers
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, share_of_seeds, side
 
@@ -98,8 +98,12 @@ class EndsBelow(CurveClaim):
         limit = self.share * self.baseline(variant)
         numbers = self.ends(variant)
         against = side(self.curve_ends(variant), limit)
-        text = f"ends at {in_words(numbers)}, limit {limit:.3g}; below it: {against}"
-        return share_of_seeds(end <= limit for end in numbers), text
+        below = Numbers("share of the last tests below it", 1 - against.tests_beyond)
+        return share_of_seeds(end <= limit for end in numbers), [
+            Numbers("end", numbers),
+            Numbers("limit", limit),
+            below,
+        ]
 
 
 class EndsBetween(CurveClaim):
@@ -113,7 +117,7 @@ class EndsBetween(CurveClaim):
         low, high = self.share * level, AT_BASELINE * level
         numbers = self.ends(variant)
         share = share_of_seeds(low <= end <= high for end in numbers)
-        return share, f"ends at {in_words(numbers)}; limits {low:.3g} and {high:.3g}"
+        return share, [Numbers("end", numbers), Numbers("limits", low), Numbers("limits", high)]
 
 
 class SettlesAbove(CurveClaim):
@@ -128,13 +132,18 @@ class SettlesAbove(CurveClaim):
         lows = [float(series.min()) for series in self.curves(variant)]
         numbers = self.ends(variant)
         share = share_of_seeds(least >= low and end <= high for least, end in zip(lows, numbers, strict=True))
-        return share, f"lowest {in_words(lows)}, limit {low:.3g}; ends at {in_words(numbers)}, limit {high:.3g}"
+        return share, [
+            Numbers("lowest value", lows),
+            Numbers("its limit", low),
+            Numbers("end", numbers),
+            Numbers("limit of the end", high),
+        ]
 
 
 class Starts(CurveClaim):
     """The published curve begins at the baseline or away from it, and the metric comes down later.
 
-    A program that tests every 100 iterations draws no test before training. Ours have one, which the reason states.
+    A program that tests every 100 iterations draws no test before training. Ours have one, which is shown as well.
     """
 
     check: Literal["starts"] = "starts"
@@ -151,11 +160,12 @@ class Starts(CurveClaim):
             for start, end in zip(starts, ends, strict=True)
         )
         untrained = [float(series[0]) for series, _ in begun if self.after and 0 in series.index]
-        before = f" ({in_words(untrained, ',.4g')} before training)" if untrained else ""
-        return share, (
-            f"at {in_words(starts)} of the baseline after {self.after} iterations{before}, and ends at "
-            f"{in_words(ends)} of it"
-        )
+        return share, [
+            Numbers("iterations before the first test", self.after, ",d"),
+            Numbers("first test, in baselines", starts),
+            Numbers("end, in baselines", ends),
+            *([Numbers("test before training, in baselines", untrained, ",.4g")] if untrained else []),
+        ]
 
 
 class _Stays(CurveClaim):
@@ -169,12 +179,11 @@ class _Stays(CurveClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check how long the runs stay; the claim does not hold for a run that never drops below the baseline."""
         stays = [_stay(series, self.baseline(variant)) for series in self.curves(variant)]
-        dropping = [stay for stay in stays if math.isfinite(stay)]
         share = share_of_seeds(math.isfinite(stay) and self.is_as_stated(stay) for stay in stays)
-        parts = [f"leaves the baseline after {in_words(dropping, ',.0f')} iterations there"] if dropping else []
-        if stuck := len(stays) - len(dropping):
-            parts.append(f"{'never' if dropping else 'never leaves the baseline'} in {stuck} of {len(stays)} seeds")
-        return share, f"{'; '.join(parts)}; limit {self.iterations:,} iterations"
+        return share, [
+            Numbers("iterations at the baseline before the curve leaves it", stays, ",.0f"),
+            Numbers("limit", self.iterations, ",d"),
+        ]
 
 
 def _stay(series: pd.Series, level: float) -> float:
@@ -209,12 +218,11 @@ class DropsWithin(CurveClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         per_epoch = variant.run.iterations_per_epoch
         epochs = [math.inf if drop is None else drop / per_epoch for drop in self.drops(variant)]
-        ended = [drop for drop in epochs if math.isfinite(drop)]
-        words = f"takes {in_words(ended, '.2g')} epochs" if ended else "does not end"
-        if ended and len(ended) < len(epochs):
-            words += f", and does not end for {len(epochs) - len(ended)} of {len(epochs)} seeds"
         share = share_of_seeds(drop <= self.epochs for drop in epochs)
-        return share, f"the drop from a tenth to nine tenths of the way down to 0 {words}; limit {self.epochs:g}"
+        return share, [
+            Numbers("epochs from a tenth to nine tenths of the way down to 0", epochs, ".2g"),
+            Numbers("limit", self.epochs, "g"),
+        ]
 
 
 class Smooth(CurveClaim):
@@ -228,15 +236,11 @@ class Smooth(CurveClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         level, sign = self.baseline(variant), self.sign(variant)
         setbacks = [_setback(series, level, sign) / level for series in self.curves(variant)]
-        ended = [setback for setback in setbacks if math.isfinite(setback)]
-        parts = []
-        if ended:
-            largest = in_words(ended, ".2g")
-            parts.append(f"largest setback after leaving the baseline for good: {largest} of the baseline")
-        if stuck := len(setbacks) - len(ended):
-            parts.append(f"does not leave the baseline for good in {stuck} of {len(setbacks)} seeds")
         share = share_of_seeds(setback <= self.setback for setback in setbacks)
-        return share, f"{'; '.join(parts)}; limit {self.setback:g} of the baseline"
+        return share, [
+            Numbers("largest setback after leaving the baseline for good, in baselines", setbacks, ".2g"),
+            Numbers("limit", self.setback, "g"),
+        ]
 
 
 def _setback(series: pd.Series, level: float, sign: float) -> float:
@@ -267,11 +271,12 @@ class Returns(CurveClaim):
         limit = self.share * level
         later = [series[series.index > first_below(series, limit)] for series in self.curves(variant)]
         heights = [float(series.max()) if len(series) else -math.inf for series in later]
-        risen = [height for height in heights if math.isfinite(height)]
-        words = f"up to {in_words(risen)} after it first reaches {limit:.3g} or below" if risen else ""
-        if low := len(heights) - len(risen):
-            words += f"{'; ' * bool(words)}above {limit:.3g} up to the last test in {low} of {len(heights)} seeds"
-        return share_of_seeds(height >= LEFT_BASELINE * level for height in heights), words
+        share = share_of_seeds(height >= LEFT_BASELINE * level for height in heights)
+        return share, [
+            Numbers("level to reach first", limit),
+            Numbers("highest test after it", heights),
+            Numbers("limit", LEFT_BASELINE * level),
+        ]
 
 
 class Late(CurveClaim):
@@ -285,11 +290,11 @@ class Late(CurveClaim):
         passed = [at / per_epoch for (at,) in self.falls(variant, (0.05,))]
         last = [end / level for end in self.ends(variant)]
         share = share_of_seeds(at >= self.epochs and end <= AT_BASELINE for at, end in zip(passed, last, strict=True))
-        reached = [at for at in passed if math.isfinite(at)]
-        moment = f"after {in_words(reached, '.2g')} epochs" if reached else "never"
-        if reached and len(reached) < len(passed):
-            moment += f" ({len(passed) - len(reached)} of {len(passed)} seeds never)"
-        return share, f"5 % below the baseline {moment}; ends at {in_words(last)} of it"
+        return share, [
+            Numbers("epochs until the curve is 5 % below the baseline", passed, ".2g"),
+            Numbers("limit", self.epochs, "g"),
+            Numbers("end, in baselines", last),
+        ]
 
 
 class Grows(CurveClaim):
@@ -302,7 +307,7 @@ class Grows(CurveClaim):
         # At least 1e-300, because a curve may begin at exactly 0.
         ratios = [float(series.iloc[-1]) / max(float(series.iloc[0]), 1e-300) for series in self.curves(variant)]
         share = share_of_seeds(ratio >= self.ratio for ratio in ratios)
-        return share, f"grows by {in_words(ratios)}; at least {self.ratio:g}"
+        return share, [Numbers("last value by the first", ratios), Numbers("lower limit", self.ratio, "g")]
 
 
 class StaysBelow(CurveClaim):
@@ -314,7 +319,7 @@ class StaysBelow(CurveClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         highest = [float(series.max()) for series in self.curves(variant)]
         share = share_of_seeds(value <= self.limit for value in highest)
-        return share, f"highest value {in_words(highest)}; limit {self.limit:g}"
+        return share, [Numbers("highest value", highest), Numbers("limit", self.limit, "g")]
 
 
 class StaysAbove(CurveClaim):
@@ -326,4 +331,4 @@ class StaysAbove(CurveClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         lowest = [float(series.min()) for series in self.curves(variant)]
         share = share_of_seeds(value > self.limit for value in lowest)
-        return share, f"lowest value {in_words(lowest, '.7g')}; limit {self.limit:g}"
+        return share, [Numbers("lowest value", lowest, ".7g"), Numbers("limit", self.limit, "g")]

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, Numbers
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 
@@ -67,7 +67,7 @@ class Remembers(VectorClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part >= self.share for part in left)
-        return share, f"a factor of {_range(left)} remains over the sequence; at least {self.share:g}"
+        return share, [Numbers("share left over the sequence", left), Numbers("lower limit", self.share, "g")]
 
 
 class Forgets(VectorClaim):
@@ -80,7 +80,7 @@ class Forgets(VectorClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part <= self.share for part in left)
-        return share, f"a factor of {_range(left)} remains over the sequence; at most {self.share:g}"
+        return share, [Numbers("share left over the sequence", left), Numbers("limit", self.share, "g")]
 
 
 class DecaysTo(VectorClaim):
@@ -90,7 +90,7 @@ class DecaysTo(VectorClaim):
     share: float = Field(gt=0, description="the share that is left at the far end")
 
     def judge(self, variant: VariantData) -> ClaimVerdict:
-        return _near(self.share, self.left(variant), "remains over the sequence")
+        return _near(self.share, self.left(variant), "share left over the sequence")
 
 
 class FadesTo(VectorClaim):
@@ -102,14 +102,19 @@ class FadesTo(VectorClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         ends = [[float(vector[-1]) for vector in self.vectors(variant, at_start)] for at_start in (True, False)]
         left = [after / before if before else math.nan for before, after in zip(*ends, strict=True)]
-        return _near(self.share, left, "of the start's norm remains at the last step")
+        return _near(self.share, left, "share of the start's norm left at the last step")
 
 
-def _near(printed: float, left: list[float], words: str) -> ClaimVerdict:
+def _near(printed: float, left: list[float], name: str) -> ClaimVerdict:
     """Compare the shares that are left with the published one."""
     low, high = printed / HALF_ORDER, printed * HALF_ORDER
     share = share_of_seeds(low <= part <= high for part in left)
-    return share, f"a factor of {_range(left)} {words}; the paper {printed:g}, limits {low:.3g} and {high:.3g}"
+    return share, [
+        Numbers(name, left),
+        Numbers("published", printed, "g"),
+        Numbers("limits", low),
+        Numbers("limits", high),
+    ]
 
 
 class ForgetsMore(VectorClaim):
@@ -123,8 +128,10 @@ class ForgetsMore(VectorClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         before, after = ([_reach(norms) for norms in self.vectors(variant, at_start)] for at_start in (True, False))
         share = share_of_seeds(late < early for early, late in zip(before, after, strict=True))
-        at_first, at_last = (in_words(steps, "d") for steps in (before, after))
-        return share, f"a thousandth of it is left {at_first} steps back at the start, and {at_last} after training"
+        return share, [
+            Numbers("steps back until a thousandth is left, before training", before, "d"),
+            Numbers("after training", after, "d"),
+        ]
 
 
 def _reach(norms: np.ndarray) -> int:
@@ -141,8 +148,11 @@ class StandsOut(VectorClaim):
 
     def judge(self, variant: VariantData) -> ClaimVerdict:
         ratios = [_largest_column(vector) for vector in self.vectors(variant)]
-        text = f"the largest input's gradient is {_range(ratios)} times the median's; at least {self.ratio:g}"
-        return share_of_seeds(ratio >= self.ratio for ratio in ratios), text
+        share = share_of_seeds(ratio >= self.ratio for ratio in ratios)
+        return share, [
+            Numbers("largest input's gradient by the median's", ratios),
+            Numbers("lower limit", self.ratio, "g"),
+        ]
 
 
 def _largest_column(flat: np.ndarray) -> float:
@@ -160,8 +170,4 @@ class NearOne(VectorClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         farthest = [float(abs(vector - 1).max()) for vector in self.vectors(variant)]
         share = share_of_seeds(distance <= self.distance for distance in farthest)
-        return share, f"at most {_range(farthest)} from 1, over all steps; limit {self.distance:g}"
-
-
-def _range(numbers: list[float]) -> str:
-    return in_words(numbers)
+        return share, [Numbers("largest distance from 1", farthest), Numbers("limit", self.distance, "g")]

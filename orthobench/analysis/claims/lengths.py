@@ -14,8 +14,8 @@ from orthobench.analysis.claims.claim import (
     ClaimVerdict,
     Comparing,
     ModelClaim,
-    in_words,
-    listed_values,
+    Numbers,
+    compared,
     shares_of_seeds,
 )
 from orthobench.analysis.conditions import VariantData
@@ -57,13 +57,12 @@ class HoldsLengths(ModelClaim):
         """Check the scores; the claim does not hold for a run that was not tested up to these lengths."""
         scores = _scores(variant)
         lows = [self._lowest(score) for score in scores]
-        text = f"lowest score up to length {self.up_to}: " if self.up_to else "score at the shortest length: "
-        text += f"{_range(lows)}, limit {HELD:g}"
+        held = [Numbers("lowest score up to the length to be held", lows), Numbers("lower limit", HELD)]
         if self.lost_from is None:
-            return share_of_seeds(low >= HELD for low in lows), text
+            return share_of_seeds(low >= HELD for low in lows), held
         highs = [float(score[score.index >= self.lost_from].max()) for score in scores]
         share = share_of_seeds(low >= HELD and high <= LOST for low, high in zip(lows, highs, strict=True))
-        return share, f"{text}; at most {_range(highs)} from length {self.lost_from} on, limit {LOST:g}"
+        return share, [*held, Numbers("highest score from the length to be lost", highs), Numbers("limit", LOST)]
 
     def _lowest(self, score: pd.Series) -> float:
         """Return the lowest score of a run up to the length; NaN for a run that was not tested that far."""
@@ -79,8 +78,8 @@ class ReachesFarther(Comparing):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
-        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: lower(other, first))
-        return share, f"first length with less than half of the score: {listed_values(everyone, reaches, _range)}"
+        share, shares = shares_of_seeds(own, rivals, lambda first, other: lower(other, first))
+        return share, compared("first length with less than half of the score", everyone, reaches, shares)
 
 
 class Tracks(ModelClaim):
@@ -99,9 +98,9 @@ class Tracks(ModelClaim):
     def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check the measured horizon; a length beyond the longest test is not reached, nor one by which it is lost."""
         found = horizons(variant)
-        reached = _range([each.measured for each in found], "beyond the longest test")
-        text = f"greatest length up to which states are read: {reached}"
-        return share_of_seeds(self._holds(each) for each in found), text
+        reached = [each.shown(each.measured) for each in found]
+        share = share_of_seeds(self._holds(each) for each in found)
+        return share, [Numbers("greatest tested length up to which states are read", reached)]
 
     def _holds(self, found: Horizon) -> bool:
         reaches = found.measured >= (self.up_to or 0) and found.longest >= (self.up_to or 0)
@@ -124,14 +123,13 @@ class PredictsHorizon(ModelClaim):
         found = horizons(variant)
         ratios = [each.shown(each.predicted) / each.shown(each.measured) for each in found]
         near = [1 / self.factor <= ratio <= self.factor for ratio in ratios]
-        text = f"implied horizon {_range(ratios)} times the measured one, limit a factor of {self.factor:g}"
-        return share_of_seeds(each.fits and is_near for each, is_near in zip(found, near, strict=True)), text
+        share = share_of_seeds(each.fits and is_near for each, is_near in zip(found, near, strict=True))
+        return share, [
+            Numbers("implied horizon by the measured one", ratios),
+            Numbers("largest factor", self.factor, "g"),
+        ]
 
 
 def reach(score: pd.Series) -> float:
     """Return the first length with a score below one half, or infinity if there is none."""
     return float(min(score.index[score < HALF], default=math.inf))
-
-
-def _range(numbers: Sequence[float], not_finite: str = "none") -> str:
-    return in_words(numbers, not_finite=not_finite)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.claim import ClaimVerdict, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, Numbers
 from orthobench.analysis.claims.curve_shapes import CurveClaim
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
@@ -39,10 +39,10 @@ class OverSetting(CurveClaim):
                 by_seed.setdefault(seeds[run], []).append((setting, self.share_of_baseline(end.value, variant)))
         return [pairs for _, pairs in sorted(by_seed.items()) if len(pairs) == len(by_setting)]
 
-    def ends_in_words(self, by_setting: BySetting) -> str:
+    def ends_by_setting(self, by_setting: BySetting) -> list[Numbers]:
         """Return the ends of each variant, in the order of the setting."""
         ordered = sorted(by_setting, key=lambda pair: pair[0])
-        return ", ".join(f"{size:g}: {in_words(self.ends(variant))}" for size, variant in ordered)
+        return [Numbers("ends", self.ends(variant), of=f"{size:g}") for size, variant in ordered]
 
 
 class ImprovesWith(OverSetting):
@@ -60,8 +60,8 @@ class ImprovesWith(OverSetting):
             correlation <= self.correlation and min(end for _, end in pairs) <= LOW
             for correlation, pairs in zip(correlations, seeds, strict=True)
         )
-        text = f"rank correlation {in_words(correlations, '.2f')}, limit {self.correlation:g}"
-        return share, f"{text}; {self.ends_in_words(by_setting)}"
+        measured = [Numbers("rank correlation", correlations, ".2f"), Numbers("limit", self.correlation, "g")]
+        return share, [*measured, *self.ends_by_setting(by_setting)]
 
 
 class NearBest(OverSetting):
@@ -77,6 +77,5 @@ class NearBest(OverSetting):
             near.append(sum(end <= least + 0.1 for _, end in pairs) / len(pairs))
             lows.append(least)
         share = share_of_seeds(part >= self.share and least <= LOW for part, least in zip(near, lows, strict=True))
-        parts = in_words([100 * part for part in near], ".0f")
-        text = f"{parts} % of them within a tenth of the baseline of the best, limit {100 * self.share:.0f} %"
-        return share, f"{text}; {self.ends_in_words(by_setting)}"
+        measured = [Numbers("share within a tenth of the baseline of the best", near, ".0%")]
+        return share, [*measured, Numbers("lower limit", self.share, ".0%"), *self.ends_by_setting(by_setting)]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.claim import Claim, ClaimVerdict, in_words
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Numbers
 from orthobench.analysis.statistics import share_of_seeds
 
 
@@ -40,10 +40,13 @@ class EndsAtDistance(PanelClaim):
         norms = np.linalg.norm(trajectories, axis=-1)
         ratios = norms[:, -1] / norms[:, 0]
         least, most = float(ratios.min()), float(ratios.max())
-        limits = [("at least", self.at_least), ("at most", self.at_most)]
-        words = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+        limits = [("lower limit", self.at_least), ("limit", self.at_most)]
         holds = (self.at_least is None or self.at_least <= least) and (self.at_most is None or most <= self.at_most)
-        return share_of_seeds([holds]), f"ends at {in_words([least, most])} times the distance it starts at; {words}"
+        measured = Numbers("distance at the end by the one at the start", [least, most])
+        return share_of_seeds([holds]), [
+            measured,
+            *(Numbers(name, limit, "g") for name, limit in limits if limit is not None),
+        ]
 
 
 class FixedPoints(PanelClaim):
@@ -56,4 +59,4 @@ class FixedPoints(PanelClaim):
         moving = float(np.linalg.norm(trajectories[:, -1] - trajectories[:, -2], axis=-1).max())
         ends = len(np.unique(trajectories[:, -1].round(3), axis=0))
         share = share_of_seeds([moving < 1e-6 and ends == self.points])
-        return share, f"{ends} different ends; the last step moves by {moving:.1g}"
+        return share, [Numbers("different ends", ends, "d"), Numbers("length of the last step", moving, ".1g")]

@@ -38,6 +38,9 @@ class Node:
     Leaves are numbers, states before the step, and sums, whose argument is a tuple of terms. The plan turns sums into
     the leaves `product`, `input` and `vector`. A gradient adds the leaves `gradient` of a state, `handed` by the phase
     that runs before, and `of value`, the gradient of what the second phase multiplies.
+
+    All operations are of one unit but `mean`, the mean over the units of a row, which is the same for all of them. What
+    is `fixed` has no gradient.
     """
 
     __slots__ = ("__weakref__", "args", "op")
@@ -140,6 +143,12 @@ def divide(a: Node, b: Node) -> Node:
     return Node("divide", a, b)
 
 
+def mean(a: Node) -> Node:
+    parts = ordered([a], lambda node: node.op == "mean")
+    is_same_for_all = all(node.op in ("mean", "number") or node.inner for node in parts)
+    return a if is_same_for_all else Node("mean", a)
+
+
 def select(condition: Node, yes: Node, no: Node) -> Node:
     return yes if yes is no else Node("select", condition, yes, no)
 
@@ -151,6 +160,7 @@ _SIMPLIFYING: dict[str, Callable[..., Node]] = {
     "multiply": multiply,
     "divide": divide,
     "select": select,
+    "mean": mean,
 }
 
 

@@ -16,6 +16,7 @@ from orthobench.recurrence.compiler.expressions import (
     Node,
     add,
     divide,
+    mean,
     multiply,
     negate,
     number,
@@ -32,7 +33,7 @@ _SAVE, _LOAD, _FUNCTION, _ARITHMETIC = 200, 50, 70, 2
 """The cost of saving a number for the backward pass, of loading a state, and of computing a value again."""
 _NEVER = 1_000_000
 
-_FREE = frozenset({"number", "vector", "gradient", "handed", "of value"})
+_FREE = frozenset({"number", "vector", "mean", "gradient", "handed", "of value"})
 _COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
 
 _DERIVATIVES: dict[str, Callable[[Node, Node], tuple[Node, ...]]] = {
@@ -51,9 +52,12 @@ _DERIVATIVES: dict[str, Callable[[Node, Node], tuple[Node, ...]]] = {
     "softplus": lambda node, g: (multiply(g, subtract(ONE, Node("exp", negate(node)))),),
     "relu": lambda node, g: (select(Node(">", node, ZERO), g, ZERO),),
     "abs": lambda node, g: (multiply(g, Node("sign", node.args[0])),),
+    "mean": lambda node, g: (mean(g),),
     "select": lambda node, g: (ZERO, select(node.args[0], g, ZERO), select(node.args[0], ZERO, g)),
 }
-"""The gradients of an operation's arguments, from the operation and its own gradient; none for comparisons."""
+"""The gradients of an operation's arguments, from the operation and its own gradient; none for comparisons.
+
+A mean over the units passes on the mean of its gradients: the sum of all n of them, to each unit one part in n."""
 
 
 @dataclass(eq=False)

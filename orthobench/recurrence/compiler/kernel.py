@@ -11,13 +11,13 @@ from torch import Tensor
 from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Call, Declaration, GradientTrace, Projection, Result
 from orthobench.recurrence.compiler import build, text
-from orthobench.recurrence.compiler.expressions import Term
-from orthobench.recurrence.compiler.plan import plan
+from orthobench.recurrence.compiler.expressions import Term, ordered
+from orthobench.recurrence.compiler.plan import VECTORS, plan
 from orthobench.recurrence.compiler.trace import Rows, Step
 from orthobench.recurrence.cpu import dense
 from orthobench.recurrence.operation import operation, resolved
 
-_VECTORS = ("vector_0", "vector_1", "vector_2", "vector_3")
+_VECTORS = tuple(f"vector_{k}" for k in range(VECTORS))
 
 
 class StepKernel:
@@ -53,7 +53,9 @@ class StepKernel:
         """What the compiler made of the step, in words."""
         products = " and then ".join(str(len(phase.products)) for phase in self._planned.phases)
         inputs, vectors = len(self._planned.inputs), len(self._planned.vectors)
-        return f"products with a state: {products}; inputs: {inputs}; vectors: {vectors}"
+        means = sum(node.op == "mean" for node in ordered(self._planned.roots))
+        of_row = f"; means over the units: {means}" if means else ""
+        return f"products with a state: {products}; inputs: {inputs}; vectors: {vectors}{of_row}"
 
     def run(
         self, arguments: Mapping[str, Tensor], x: Tensor, states: Sequence[Tensor], trace: GradientTrace | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from orthobench.recurrence.compiler.expressions import ZERO, Node, Term, UnfitError, add, ordered, replaced
 from orthobench.recurrence.compiler.trace import Step
 
-PRODUCTS, ALONE, INPUTS, VECTORS, SAVED, KEPT, STATES = 4, 4, 8, 4, 8, 4, 2
+PRODUCTS, ALONE, INPUTS, VECTORS, SAVED, KEPT, MEANS, STATES = 4, 4, 8, 20, 8, 24, 32, 2
 """What the driver has room for: in a phase products and inputs that no product takes; in all, the rest."""
 
 

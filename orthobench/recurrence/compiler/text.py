@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from orthobench.recurrence.compiler.expressions import Node, UnfitError, ordered
 from orthobench.recurrence.compiler.gradient import FUNCTIONS, Gradient, differentiate, saved_for
-from orthobench.recurrence.compiler.plan import KEPT, SAVED, Plan
+from orthobench.recurrence.compiler.plan import KEPT, MEANS, SAVED, Plan
 
-VERSION = 2
+VERSION = 3
 """The version of the texts; it changes whenever a cell's numbers may."""
 
 _CALLS = {
@@ -36,10 +37,12 @@ class _Body:
     Args:
         available: the texts of leaves, and of all other nodes that need not be computed.
         roots: the expressions that the function computes.
+        fields: those of `struct part`.
     """
 
-    def __init__(self, available: Mapping[Node, str], roots: Iterable[Node]) -> None:
+    def __init__(self, available: Mapping[Node, str], roots: Iterable[Node], fields: Mapping[str, int]) -> None:
         self.lines: list[str] = []
+        self.fields = fields
         self._texts = dict(available)
         self._uses: Counter[Node] = Counter(roots)
         for node in ordered(self._uses, lambda node: node in available):
@@ -77,6 +80,8 @@ class _Body:
             return f"{node.value!r}f".replace("inff", "INFINITY").replace("nanf", "NAN")
         if node.op in _CALLS:
             return f"{_CALLS[node.op]}({self.vector(node.args[0])})"
+        if node.op == "fixed":
+            return self._text(node.args[0])
         if node.op == "neg":
             return f"(-{self._text(node.args[0])})"
         if node.op in _SIGNS or node.op in _COMPARISONS:
@@ -86,6 +91,76 @@ class _Body:
             condition, yes, no = node.args
             return f"select_lanes({self._text(condition)}, {self.vector(yes)}, {self.vector(no)})"
         raise AssertionError(node.op)
+
+
+@dataclass(eq=False)
+class _Parts:
+    """The parts of a phase in one direction.
+
+    Attributes:
+        bodies: in the order in which they run.
+        held: how many numbers they hand on to later ones.
+        means: those that they compute.
+    """
+
+    bodies: list[_Body]
+    held: int
+    means: list[Node]
+
+
+def _divided(
+    ends: Sequence[Node], always: Mapping[Node, str], first: Mapping[Node, str], known: Sequence[Node], handed: int
+) -> _Parts:
+    """Divide what a phase computes into parts: a mean over the units ends one.
+
+    What a later part needs is held in memory, if it costs more to compute again than to load, or cannot be.
+
+    Args:
+        ends: the expressions that the phase computes.
+        always: the texts of nodes that all its parts have.
+        first: the texts of those that only the first part has.
+        known: the means that are known before it.
+        handed: how many numbers of `unit.kept` belong to the other phase.
+    """
+    available = {**always, **{node: f"u->mean[{k}]" for k, node in enumerate(known)}}
+    part: dict[Node, int] = {}
+    nodes = ordered(ends, lambda node: node in available or node in first)
+    for node in nodes:
+        is_given = node in available or node in first
+        part[node] = 0 if is_given else max((part[each] for each in node.inner), default=0) + (node.op == "mean")
+    count = 1 + max(part.values(), default=0)
+    means = [[node for node in nodes if node.op == "mean" and part[node] == k + 1] for k in range(count - 1)]
+    shares = {node.args[0] for own in means for node in own}
+    held: list[dict[Node, None]] = [{} for _ in range(count)]
+    for k in range(1, count):
+
+        def is_known(node: Node, now: int = k) -> bool:
+            is_dear = node in first or node in shares or node.op in FUNCTIONS
+            return node in available or node.op == "mean" or (part[node] < now and is_dear)
+
+        roots = [node.args[0] for node in means[k]] if k < count - 1 else ends
+        for node in ordered(roots, is_known):
+            if node not in available and node.op != "mean" and is_known(node):
+                held[part[node]][node] = None
+    result, kept = _Parts([], 0, []), handed
+    for k in range(count):
+        own = [] if k == count - 1 else means[k]
+        results = [(f"u->kept[{kept + at}]", node) for at, node in enumerate(held[k])]
+        before = len(known) + len(result.means)
+        results += [(f"u->mean[{before + at}]", node.args[0]) for at, node in enumerate(own)]
+        fields = {"number": k, "is_last": int(not own), "kept": kept - handed, "keeps": kept + len(held[k]) - handed}
+        fields |= {"means": before, "adds": before + len(own)}
+        roots = [node for _, node in results] if own else ends
+        body = _Body(available if k else {**available, **first}, roots, fields)
+        for target, node in results:
+            body.assign(target, node)
+        result.bodies.append(body)
+        available |= {node: f"u->kept[{kept + at}]" for at, node in enumerate(held[k])}
+        available |= {node: f"u->mean[{before + at}]" for at, node in enumerate(own)}
+        kept += len(held[k])
+        result.means += own
+    result.held = kept - handed
+    return result
 
 
 def written(plan: Plan, name: str) -> str:
@@ -98,22 +173,31 @@ def written(plan: Plan, name: str) -> str:
     saved, loaded = saved_for(plan, gradient)
     saved.sort(key=lambda node: plan.level[node])
     kept = _kept(plan, saved)
-    for count, limit, what in (
-        (len(saved), SAVED, "numbers to save for the backward pass"),
-        (max(len(kept), len(gradient.handed)), KEPT, "numbers that one phase hands to the other"),
-    ):
-        if count > limit:
-            raise UnfitError(f"{count} {what}, and the loops have {limit}")
     both = plan.reads_both
     carried = {k for stage in gradient.stages for k in stage.states} | (
         {1} if len(plan.states) > 1 and not both else set()
     )
+    known: list[Node] = []  # the means, first those of the forward pass
+    directions: dict[str, list[_Parts]] = {"forward": [], "backward": []}
+    for number in range(len(plan.phases)):
+        directions["forward"].append(_forward(plan, number, saved, kept, known))
+        known += directions["forward"][-1].means
+    for number in reversed(range(len(plan.phases))):
+        directions["backward"].insert(0, _backward(plan, gradient, number, saved, loaded, carried, known))
+        known += directions["backward"][0].means
+    held = max(each.held for of_phases in directions.values() for each in of_phases)
+    for count, limit, what in (
+        (len(saved), SAVED, "numbers to save for the backward pass"),
+        (max(len(kept), len(gradient.handed)) + held, KEPT, "numbers that one part hands to another"),
+        (len(known), MEANS, "means over the units, with those of their gradients"),
+    ):
+        if count > limit:
+            raise UnfitError(f"{count} {what}, and the loops have {limit}")
     parts, lines = [], []
     for number, phase in enumerate(plan.phases):
-        forward = _forward(plan, number, saved, kept)
-        backward = _backward(plan, gradient, number, saved, loaded, carried)
+        forward, backward = (directions[each][number] for each in ("forward", "backward"))
         stage = gradient.stages[number]
-        text = "\n".join(backward.lines)
+        text = "\n".join(line for body in backward.bodies for line in body.lines)
         is_last = number == len(plan.phases) - 1
         fields = {
             "products": len(phase.products),
@@ -121,6 +205,9 @@ def written(plan: Plan, name: str) -> str:
             "own": len(phase.own),
             "saved": sum(plan.level[node] == number for node in saved),
             "kept": len(gradient.handed if is_last else kept),
+            "means": len(forward.means) + len(backward.means),
+            "parts_forward": len(forward.bodies) - 1,
+            "parts_backward": len(backward.bodies) - 1,
             "states": sum(1 << k for k, at in enumerate(plan.phase_of) if at == number),
             "outputs": _outputs(plan, gradient, number) if len(plan.phases) > 1 else 0,
             "sums": sum(1 << k for k, node in enumerate(plan.vectors) if node in stage.vectors),
@@ -128,19 +215,33 @@ def written(plan: Plan, name: str) -> str:
             "before": sum(1 << k for k in range(2) if f"u->before[{k}]" in text),
             "after": sum(1 << k for k in range(2) if f"u->after[{k}]" in text),
         }
-        given = "".join(f", .{field} = {value}" for field, value in fields.items() if value)
-        parts.append(f"    .phase[{number}] = {{.reads = {phase.reads}{given}}},")
-        for direction, body in (("forward", forward), ("backward", backward)):
-            rule = f"{name}_{direction}_{number}"
+        parts.append(f"    .phase[{number}] = {{.reads = {phase.reads}{_given(fields)}}},")
+        bodies = [("forward", body) for body in forward.bodies] + [("backward", body) for body in backward.bodies]
+        for direction, body in bodies:
+            suffix = _suffix(number, body)
+            rule = f"{name}_{direction}_{suffix}"
             lines += [f"INLINE void {rule}(struct unit *u) {{", *(f"    {line}" for line in body.lines), "}", ""]
-            lines += [f"EPILOGUE(finish_{direction}_{number}, {direction}, {name}, {number}, {rule})", ""]
-    for direction in ("forward", "backward"):
-        epilogues = ", ".join(f"finish_{direction}_{number}" for number in range(len(plan.phases)))
+            epilogue = f"finish_{direction}_{suffix}, {direction}, {name}, {number}, {rule}"
+            lines += [f"PART({epilogue}{_given(body.fields)})" if known else f"EPILOGUE({epilogue})", ""]
+    for direction, of_phases in directions.items():
+        epilogues = ", ".join(
+            f"finish_{direction}_{_suffix(number, body)}" for number, own in enumerate(of_phases) for body in own.bodies
+        )
         lines += [f"int {name}_{direction}(const struct dense *p, int64_t first, int64_t last) {{"]
         lines += [f"    return run_{direction}(&{name}, p, first, last, (epilogue *const[]){{{epilogues}}});", "}", ""]
     head = ['#include "compiled.h"', "", f"static const struct cell {name} = {{", f"    .phases = {len(plan.phases)},"]
-    head += [f"    .carried = {sum(1 << k for k in carried)},", *parts, "};", ""]
-    return "\n".join([*head, *lines])
+    head += [f"    .carried = {sum(1 << k for k in carried)},", *([f"    .held = {held},"] if held else [])]
+    return "\n".join([*head, *parts, "};", "", *lines])
+
+
+def _given(fields: Mapping[str, int]) -> str:
+    """Return the fields of a structure that are not 0."""
+    return "".join(f", .{field} = {value}" for field, value in fields.items() if value)
+
+
+def _suffix(phase: int, body: _Body) -> str:
+    number = body.fields["number"]
+    return f"{phase}_{number}" if number else f"{phase}"
 
 
 def _outputs(plan: Plan, gradient: Gradient, number: int) -> int:
@@ -162,18 +263,21 @@ def _kept(plan: Plan, saved: list[Node]) -> list[Node]:
         is_result = node.op != "state" and node in (plan.value, *plan.states)
         return plan.level[node] == 0 and (node.op in FUNCTIONS or is_leaf or is_result)
 
-    return [node for node in ordered(roots, is_border) if is_border(node)]
+    def is_known(node: Node) -> bool:
+        return is_border(node) or (node.op == "mean" and plan.level[node] == 0)
+
+    return [node for node in ordered(roots, is_known) if is_border(node)]
 
 
 def _leaves(plan: Plan) -> dict[Node, str]:
     return {node: f"u->vector[{k}]" for k, node in enumerate(plan.vectors)}
 
 
-def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node]) -> _Body:
+def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node], known: Sequence[Node]) -> _Parts:
     phase = plan.phases[number]
     available = _leaves(plan) | {Node("state", k): f"u->state[{k}]" for k in range(len(plan.states))}
-    available |= {node: f"u->product[{k}]" for k, node in enumerate(phase.products)}
-    available |= {node: f"u->input[{k}]" for k, node in enumerate(phase.alone)}
+    first = {node: f"u->product[{k}]" for k, node in enumerate(phase.products)}
+    first |= {node: f"u->input[{k}]" for k, node in enumerate(phase.alone)}
     if number:
         available |= {node: f"u->kept[{k}]" for k, node in enumerate(kept)}
     states = [k for k, at in enumerate(plan.phase_of) if at == number]
@@ -181,39 +285,55 @@ def _forward(plan: Plan, number: int, saved: list[Node], kept: list[Node]) -> _B
     if number < len(plan.phases) - 1:
         results += [(f"u->kept[{k}]", node) for k, node in enumerate(kept)]
         results += [] if plan.value is None else [("u->value", plan.value)]
-    body = _Body(available, [*(node for _, node in results), *(plan.states[k] for k in states)])
+    ends = [*(node for _, node in results), *(plan.states[k] for k in states)]
+    # The second phase does not have the products from which the first one computes a mean.
+    ends += [node for node in ordered(plan.roots) if node.op == "mean" and plan.level[node] == number]
+    divided = _divided(ends, available, first, known, len(kept))
+    body = divided.bodies[-1]
     for target, node in results:
         body.assign(target, node)
     names = [body.named(plan.states[k]) for k in states]  # a state may be read after another one is replaced
     body.lines += [f"u->state[{k}] = {text};" for k, text in zip(states, names, strict=True)]
-    return body
+    return divided
 
 
 def _backward(
-    plan: Plan, gradient: Gradient, number: int, saved: list[Node], loaded: set[Node], carried: set[int]
-) -> _Body:
+    plan: Plan,
+    gradient: Gradient,
+    number: int,
+    saved: list[Node],
+    loaded: set[Node],
+    carried: set[int],
+    known: Sequence[Node],
+) -> _Parts:
     stage, is_last = gradient.stages[number], number == len(plan.phases) - 1
     available = _leaves(plan) | {node: f"u->saved[{k}]" for k, node in enumerate(saved)}
     for k, state in enumerate(plan.states):
-        available |= {Node("state", k): f"u->before[{k}]", Node("gradient", k): f"u->state[{k}]"}
+        available[Node("state", k)] = f"u->before[{k}]"
         available |= {state: f"u->after[{k}]"} if state in loaded else {}
     available |= {Node("handed", k): f"u->kept[{k}]" for k in range(len(gradient.handed))}
-    available[Node("of value")] = "u->product[0]"
+    first = {Node("gradient", k): f"u->state[{k}]" for k in range(len(plan.states))}
+    first[Node("of value")] = "u->product[0]"
     zero = Node("number", 0.0)
     results = [(f"u->output[{k}]", stage.inputs.get(node, zero)) for k, node in enumerate(plan.inputs)
                if _outputs(plan, gradient, number) >> k & 1]  # fmt: skip
     results += [(f"u->own[{k}]", stage.own.get(node, zero)) for k, node in enumerate(plan.phases[number].own)]
     results += [(f"u->sum[{k}]", stage.vectors[node]) for k, node in enumerate(plan.vectors) if node in stage.vectors]
-    results += [(f"u->trace[{k}]", g) for k, g in gradient.whole.items() if plan.phase_of[k] == number]
+    # The driver has the gradient of a state itself, but only in the first part.
+    own_gradients = {k: Node("gradient", k) for k in range(len(plan.states))} if known else {}
+    whole = own_gradients | gradient.whole
+    results += [(f"u->trace[{k}]", g) for k, g in whole.items() if plan.phase_of[k] == number]
     if plan.value is not None and number < len(plan.phases) - 1:
         results.append(("u->value", plan.value))
     handed = list(enumerate(gradient.handed)) if is_last else []
     own = {k for k in carried if plan.phase_of[k] == number}
     states = [(k, stage.states.get(k, zero)) for k in sorted(own | stage.states.keys())]
-    body = _Body(available, [node for pairs in (results, handed, states) for _, node in pairs])
+    ends = [node for pairs in (results, handed, states) for _, node in pairs]
+    divided = _divided(ends, available, first, known, len(gradient.handed))
+    body = divided.bodies[-1]
     for target, node in results:
         body.assign(target, node)
-    ends = [(f"u->kept[{k}]", "", body.named(node)) for k, node in handed]
-    ends += [(f"u->state[{k}]", "" if k in own else f"u->state[{k}] + ", body.named(node)) for k, node in states]
-    body.lines += [f"{target} = {start}{name};" for target, start, name in ends]
-    return body
+    last = [(f"u->kept[{k}]", "", body.named(node)) for k, node in handed]
+    last += [(f"u->state[{k}]", "" if k in own else f"u->state[{k}] + ", body.named(node)) for k, node in states]
+    body.lines += [f"{target} = {start}{name};" for target, start, name in last]
+    return divided

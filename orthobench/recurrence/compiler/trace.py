@@ -20,7 +20,21 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orthobench.recurrence.compiler.expressions import Node, Term, UnfitError, add, multiply, number, total
+from orthobench.recurrence.compiler.expressions import (
+    ONE,
+    ZERO,
+    Node,
+    Term,
+    UnfitError,
+    add,
+    divide,
+    mean,
+    multiply,
+    number,
+    select,
+    subtract,
+    total,
+)
 from orthobench.recurrence.compiler.functions import POINTWISE, RefusedError, share_at_bound
 from orthobench.system.own_code import quoted_line
 
@@ -42,7 +56,7 @@ class Box:
 
 @dataclass(eq=False)
 class _Column:
-    """Columns of a tensor: n that have an expression, or any number of recorded ones, or both."""
+    """Columns of a tensor: n that have an expression, or any number of recorded ones, or both; or a number of a row."""
 
     width: int
     box: Box | None = None
@@ -209,21 +223,18 @@ def batch_size(shapes: Sequence[Sequence[int]]) -> int:
 
 _REDUCING = {
     **dict.fromkeys(("_softmax", "_log_softmax"), "softmax"),
-    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm", "native_group_norm"), "a norm"),
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), "batch norm"),
-    **dict.fromkeys(("mean", "sum", "var", "var_mean", "std", "cumsum", "linalg_vector_norm"), "a sum"),
+    "cumsum": "a sum up to each unit",
     **dict.fromkeys(("amax", "amin", "max", "min"), "a maximum"),
 }
-"""What needs all units at once, in words."""
+"""What needs all units at once and is no mean, in words."""
 
 _SAME_MEMORY = {
     "alias",
     "view",
     "reshape",
     "_unsafe_view",
-    "expand",
     "_reshape_alias",
-    "unsqueeze",
     "squeeze",
 }
 _COPIES = {"clone", "_to_copy", "contiguous", "view_copy", "expand_copy", "lift_fresh_copy"}
@@ -388,6 +399,8 @@ class _Recorder(TorchDispatchMode):
         if known.columns is not None:
             if any(column.box is None for column in known.columns):
                 raise UnfitError("a function of state and inputs in one tensor")
+            if len({column.width for column in known.columns}) > 1:
+                raise UnfitError("a function of units and of a number of the row in one tensor")
             return [column.box.node for column in known.columns if column.box is not None]
         shape, width = value.shape, value.shape[-1] if value.dim() else 1
         if not known.of_x:
@@ -417,7 +430,12 @@ class _Recorder(TorchDispatchMode):
             nodes = [function(*[part[k if len(part) > 1 else 0] for part in parts], **named) for k in range(count)]
         except RefusedError as error:
             raise UnfitError(f"{error}") from None
-        return [_Column(self.units, Box(node)) for node in nodes]
+        width = max(self._width(each) for each in tensors)
+        return [_Column(min(width, self.units), Box(node)) for node in nodes]
+
+    def _width(self, tensor: Tensor) -> int:
+        columns = self._value(tensor).columns
+        return sum(each.width for each in columns) if columns else tensor.shape[-1] if tensor.dim() else 1
 
     def _same(self, is_copy: bool, tensor: Tensor, *sizes: Any, **_: Any) -> list[_Column]:
         size = sizes[0] if sizes and isinstance(sizes[0], (list, tuple)) else None
@@ -430,6 +448,16 @@ class _Recorder(TorchDispatchMode):
         if not is_copy:
             return columns
         return [_Column(each.width, each.box and Box(each.box.node), each.rows) for each in columns]
+
+    def _of_expand(self, tensor: Tensor, size: Sequence[int], **_: Any) -> list[_Column]:
+        if len(size) == tensor.dim() == 2 and self._width(tensor) == 1 and size[1] % self.units == 0:
+            return [_Column(self.units, Box(node)) for node in self._nodes(tensor, 1)] * (size[1] // self.units)
+        return self._same(False, tensor, size)
+
+    def _of_unsqueeze(self, tensor: Tensor, dim: int) -> list[_Column]:
+        if tensor.dim() > 1 or dim not in (1, -1):
+            raise UnfitError("a state gets another axis")
+        return self._value(tensor).columns or []
 
     def _of_detach(self, tensor: Tensor) -> list[_Column]:
         columns = self._value(tensor).columns or []
@@ -526,3 +554,120 @@ class _Recorder(TorchDispatchMode):
             )
             for k, node in enumerate(nodes)
         ]
+
+    # ---------------------------------------------------------------- means over the units
+
+    def _blocks(self, tensor: Tensor, dim: Any) -> list[Node]:
+        """Return the expressions of a tensor's columns, for a reduction along `dim`.
+
+        Raises:
+            UnfitError: `dim` is not the axis of the units.
+        """
+        dims = [each % tensor.dim() for each in ([dim] if isinstance(dim, int) else dim or range(tensor.dim()))]
+        if tensor.dim() != 2 or dims != [1]:
+            raise UnfitError("a sum along another axis than that of the units")
+        return self._nodes(tensor, 1)
+
+    def _of_mean(self, tensor: Tensor, dim: Any = None, keepdim: bool = False) -> list[_Column]:
+        return _number_of_row(_mean_of(self._blocks(tensor, dim)))
+
+    def _of_sum(self, tensor: Tensor, dim: Any = None, keepdim: bool = False) -> list[_Column]:
+        return _number_of_row(multiply(number(tensor.shape[-1]), _mean_of(self._blocks(tensor, dim))))
+
+    def _of_var_mean(
+        self, tensor: Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False
+    ) -> list[list[_Column]]:
+        center, variance = _moments(self._blocks(tensor, dim))
+        size = tensor.shape[-1]
+        free = size - (1 if correction is None else correction)
+        if free <= 0:
+            raise UnfitError(f"a variance of {size} numbers")
+        return [_number_of_row(multiply(number(size / free), variance)), _number_of_row(center)]
+
+    def _of_var(self, *args: Any, **kwargs: Any) -> list[_Column]:
+        return self._of_var_mean(*args, **kwargs)[0]
+
+    def _of_std(self, *args: Any, **kwargs: Any) -> list[_Column]:
+        (variance,) = self._of_var(*args, **kwargs)
+        assert variance.box is not None
+        return _number_of_row(_root(variance.box.node))
+
+    def _of_linalg_vector_norm(
+        self, tensor: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False
+    ) -> list[_Column]:
+        if order != 2:
+            raise UnfitError(f"a norm of order {order:g} over the units")
+        squares = [multiply(node, node) for node in self._blocks(tensor, dim)]
+        return _number_of_row(_root(multiply(number(tensor.shape[-1]), _mean_of(squares))))
+
+    def _of_native_layer_norm(
+        self, tensor: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, epsilon: float
+    ) -> list[list[_Column]]:
+        return self._normed(self._blocks(tensor, list(range(-len(shape), 0))), 1, weight, bias, epsilon)
+
+    def _of_native_group_norm(
+        self, tensor: Tensor, weight: Tensor | None, bias: Tensor | None, *sizes: Any
+    ) -> list[list[_Column]]:
+        *_, groups, epsilon = sizes
+        return self._normed(self._blocks(tensor, 1), groups, weight, bias, epsilon)
+
+    def _normed(
+        self, nodes: list[Node], groups: int, weight: Tensor | None, bias: Tensor | None, epsilon: float
+    ) -> list[list[_Column]]:
+        if len(nodes) % groups:
+            raise UnfitError(f"a norm over {groups} groups, which are not whole blocks of {self.units} units")
+        size, values, centers, scales = len(nodes) // groups, [], [], []
+        for first in range(0, len(nodes), size):
+            center, variance = _moments(nodes[first : first + size])
+            scale = _inverse_root(variance, epsilon)
+            values += [multiply(subtract(node, center), scale) for node in nodes[first : first + size]]
+            centers += _number_of_row(center)
+            scales += _number_of_row(scale)
+        return [self._affine(values, weight, bias), centers, scales]
+
+    def _of_fused_rms_norm(
+        self, tensor: Tensor, shape: Sequence[int], weight: Tensor | None, epsilon: float | None
+    ) -> list[list[_Column]]:
+        nodes = self._blocks(tensor, list(range(-len(shape), 0)))
+        epsilon = torch.finfo(torch.float32).eps if epsilon is None else epsilon
+        scale = _inverse_root(_mean_of([multiply(node, node) for node in nodes]), epsilon)
+        return [self._affine([multiply(node, scale) for node in nodes], weight, None), _number_of_row(scale)]
+
+    def _affine(self, nodes: list[Node], weight: Tensor | None, bias: Tensor | None) -> list[_Column]:
+        if weight is not None:
+            nodes = [multiply(node, own) for node, own in zip(nodes, self._nodes(weight, len(nodes)), strict=True)]
+        if bias is not None:
+            nodes = [add(node, own) for node, own in zip(nodes, self._nodes(bias, len(nodes)), strict=True)]
+        return [_Column(self.units, Box(node)) for node in nodes]
+
+
+def _number_of_row(node: Node) -> list[_Column]:
+    return [_Column(1, Box(node))]
+
+
+def _mean_of(nodes: Sequence[Node]) -> Node:
+    """Return the mean over all units of several blocks."""
+    sum_ = nodes[0]
+    for each in nodes[1:]:
+        sum_ = Node("add", sum_, each)  # not `add`, which would join products of the blocks to another product
+    return mean(multiply(number(1 / len(nodes)), sum_))
+
+
+def _moments(nodes: Sequence[Node]) -> tuple[Node, Node]:
+    """Return the mean and the variance over all units of several blocks.
+
+    The variance has no gradient by way of the mean, because the deviations from it are zero in all.
+    """
+    center = _mean_of(nodes)
+    deviations = [subtract(node, Node("fixed", center)) for node in nodes]
+    return center, _mean_of([multiply(each, each) for each in deviations])
+
+
+def _inverse_root(variance: Node, epsilon: float) -> Node:
+    return divide(ONE, Node("sqrt", add(variance, number(epsilon))))
+
+
+def _root(square: Node) -> Node:
+    """Return a root that has no gradient at zero, as torch's norms and standard deviations."""
+    is_positive = Node(">", square, ZERO)
+    return select(is_positive, Node("sqrt", select(is_positive, square, ONE)), ZERO)

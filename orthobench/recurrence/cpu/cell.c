@@ -6,14 +6,20 @@ INLINE const float *packed_of(const struct dense *p, int operand) {
     return packed[operand];
 }
 
+/* Runs the parts of a phase after the first one. */
+static void run_parts(const struct step *s, int64_t rows, int count, epilogue *const *finish) {
+    for (int k = 0; k < count; k++) sweep(s, rows, NULL, 0, 1, finish[k]);
+}
+
 int run_forward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last, epilogue *const *finish) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     struct step s = {.p = p, .first = first, .kept_size = rows * n};
-    if (cell->phases > 1) {
-        s.kept = zeros((cell->phase[0].kept + 1) * s.kept_size);
+    const int kept = cell->phase[0].kept + cell->held;
+    if (cell->phases > 1 || kept) {
+        s.kept = zeros((kept + 1) * s.kept_size);
         if (!s.kept) return 1;
-        s.value = s.kept + cell->phase[0].kept * s.kept_size;
+        s.value = s.kept + kept * s.kept_size;
     }
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.before[0] = state_before(p, p->h, p->h0, s.t, first);
@@ -31,7 +37,9 @@ int run_forward(const struct cell *cell, const struct dense *p, int64_t first, i
                 operands[count++] = (struct operand){s.before[1], n, n, packed_of(p, multiplied++)};
             if (p->u && phase->own < phase->products)
                 operands[count++] = input_operand(&s, i ? p->packed_inputs_2 : p->packed_inputs);
-            sweep(&s, rows, operands, count, phase->products ? phase->products : 1, finish[i]);
+            epilogue *const *const own = finish + i * (1 + cell->phase[0].parts_forward);
+            sweep(&s, rows, operands, count, phase->products ? phase->products : 1, own[0]);
+            run_parts(&s, rows, phase->parts_forward, own + 1);
         }
         const int64_t row = s.t * p->batch; /* its states are in the cache */
         if (p->y)
@@ -101,14 +109,16 @@ int run_backward(const struct cell *cell, const struct dense *p, int64_t first, 
     if (!start_backward(&s, &sums, p, first, rows, p->h_2 ? 2 : 1, inputs + own * n + outputs, is_value * n)) return 1;
     find_sources(cell, p, &sums, outputs);
     s.kept_size = rows * n;
-    if (cell->phase[1].kept) s.kept = zeros(cell->phase[1].kept * s.kept_size);
-    if (cell->phase[1].kept && !s.kept) {
+    const int kept = cell->phase[1].kept + cell->held;
+    if (kept) s.kept = zeros(kept * s.kept_size);
+    if (kept && !s.kept) {
         free(sums.ring);
         free(s.memory);
         return 1;
     }
     const uint64_t denormals = flush_denormals();
     const int last_phase = cell->phases - 1;
+    epilogue *const *const of_last = finish + last_phase * (1 + cell->phase[0].parts_backward);
     for (int k = 0; k < 2; k++)
         if (!has(cell->carried, k)) s.carried[k] = NULL;
     const int64_t values = (owned_by(cell) + is_value) * n;
@@ -131,11 +141,14 @@ int run_backward(const struct cell *cell, const struct dense *p, int64_t first, 
         }
         fetch_saved(&s, rows, saved_of(cell));
         epilogue *const initial = both ? initial_gradients : initial_gradient;
-        sweep(&s, rows, operands, count, both ? 2 : 1, s.t < 0 ? initial : finish[last_phase]);
+        sweep(&s, rows, operands, count, both ? 2 : 1, s.t < 0 ? initial : of_last[0]);
         s.fetch = NULL;
         if (s.t < 0) break;
-        if (last_phase && cell->phase[1].reads != BEFORE)
+        run_parts(&s, rows, cell->phase[last_phase].parts_backward, of_last + 1);
+        if (last_phase && cell->phase[1].reads != BEFORE) {
             sweep(&s, rows, operands, gradient_operands(cell, p, &s, 0, operands), 1, finish[0]);
+            run_parts(&s, rows, cell->phase[0].parts_backward, finish + 1);
+        }
         finish_norms(&s, rows);
         add_products(&sums, p, s.t, first);
     }

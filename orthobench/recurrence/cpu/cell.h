@@ -1,8 +1,9 @@
 /* The driver of the dense cells: it loads, stores, asks for memory ahead of its use, and sums; a cell computes.
  *
  * A cell is one phase or two. A phase multiplies states with rows of W and ends in a function of one vector of units,
- * which the driver inlines into its loops; going backward, the phases' functions run in reverse order. `lem/lem.c` is a
- * short example. Which rows of dL/dz multiply which state follows from the phases. Python reads the phases, too. */
+ * which the driver inlines into its loops; going backward, the phases' functions run in reverse order. A phase that needs
+ * means over all units of a row, as layer norm does, has such a function for each of its parts. `lem/lem.c` is a short
+ * example. Which rows of dL/dz multiply which state follows from the phases. Python reads the phases, too. */
 #ifndef ORTHOBENCH_CELL_H
 #define ORTHOBENCH_CELL_H
 
@@ -25,6 +26,8 @@ struct phase {
     int own;      /* of the products, the first ones, to which the driver adds no input */
     int saved;    /* numbers that it saves for the backward pass */
     int kept;     /* numbers that it hands to the phase which runs next: forward the second, backward the first */
+    int means;    /* means over the units that it computes, in both directions */
+    int parts_forward, parts_backward; /* parts after the first one */
     int states;   /* which states it computes; backward, whose gradients are complete before it */
     int late;     /* which of them a second function computes, from the other state and `unit.kept` */
     int outputs;  /* of two phases, which blocks of dL/dx_t it computes backward, numbered through the phases */
@@ -38,13 +41,23 @@ struct cell {
     int phases;
     int carried; /* states whose gradient reaches the step before in other ways than through products */
     int apart;   /* whether the state's gradient is completed in a loop of its own: the cell needs the registers */
+    int held;    /* numbers that parts of a phase hand to later ones */
     struct phase phase[2];
+};
+
+/* A part of a phase: what it computes from one vector of units, up to where it needs a mean over all units of its row. It
+ * stores what later parts need of it. The first part has the phase's products and inputs, or gradients, and the last one
+ * has its results. */
+struct part {
+    int number, is_last;
+    int kept, keeps; /* the numbers in `unit.kept` before it and after it, without those for the other phase */
+    int means, adds; /* the means of this row before it and after it */
 };
 
 /* One vector of units at a step, with the names of the CUDA kernels (`cuda/cell.cuh`). */
 struct unit {
     struct constants constants;
-    vf vector[4];  /* the cell's vectors */
+    vf vector[20]; /* the cell's vectors */
     vf product[4]; /* forward: the phase's products, with their inputs; backward: dL/d(value) of a phase before VALUE */
     vf input[4];   /* forward: the inputs that no product takes */
     vf state[2];   /* forward: the states before the step, to replace by those of the step. Backward: their gradients,
@@ -52,12 +65,14 @@ struct unit {
     vf before[2];  /* backward: the states of the step before */
     vf after[2];   /* backward: the states of this step */
     vf saved[8];   /* the cell's numbers for the backward pass, numbered through its phases */
-    vf kept[4];    /* numbers for the phase that runs next */
+    vf kept[24];   /* numbers for the phase that runs next, and then for later parts of this one */
+    vf mean[32];   /* the row's means over its units, the same in all lanes: first those of the forward pass, then those
+                    * of the backward pass. A part that computes one gives what each unit adds to it. */
     vf value;      /* what the products of the next phase multiply, if it reads VALUE; again backward */
     vf own[4];     /* backward: the gradients of the phase's own products */
     vf output[8];  /* backward: dL/dx_t, numbered through the phases */
     vf trace[2];   /* backward: the gradients of the states, if `state` did not have all of them */
-    vf sum[4];     /* backward: the vectors' gradients */
+    vf sum[20];    /* backward: the vectors' gradients */
 };
 
 typedef void rule(struct unit *u);
@@ -77,6 +92,7 @@ struct driver {
 };
 
 INLINE int inputs_of(const struct cell *cell) { return cell->phase[0].inputs + cell->phase[1].inputs; }
+INLINE int means_of(const struct cell *cell) { return cell->phase[0].means + cell->phase[1].means; }
 INLINE int saved_of(const struct cell *cell) { return cell->phase[0].saved + cell->phase[1].saved; }
 INLINE int states_of(const struct cell *cell) { return cell->phase[0].states | cell->phase[1].states; }
 INLINE int has(int states, int state) { return states >> state & 1; }
@@ -86,9 +102,35 @@ INLINE int owned_by(const struct cell *cell) { return cell->phase[0].own + cell-
 INLINE int alone_of(const struct phase *phase) { return phase->inputs - (phase->products - phase->own); }
 
 INLINE void load_vectors(const struct dense *p, struct unit *u, int64_t at, int count) {
-    const float *const vectors[] = {p->vector, p->vector_2, p->vector_3, p->vector_4};
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++) u->vector[k] = vectors[k] ? load(vectors[k] + at, count) : (vf){0};
+#pragma GCC unroll 20
+    for (int k = 0; k < 20; k++)
+        u->vector[k] = p->vectors >> k & 1 ? load(p->vector + k * p->features + at, count) : (vf){0};
+}
+
+INLINE float *means_at(const struct step *s, const struct cell *cell, int64_t row) {
+    return s->p->means + offset(s, row, means_of(cell));
+}
+
+INLINE void load_means(const struct step *s, const struct cell *cell, const struct part *part, int64_t row, struct unit *u) {
+#pragma GCC unroll 32
+    for (int k = 0; k < part->means; k++) u->mean[k] = splat(means_at(s, cell, row)[k]);
+}
+
+/* Ends a part that is not the last one, for the row's units from `at`; a row's columns come in ascending order. */
+INLINE void end_part(const struct step *s, const struct cell *cell, const struct part *part, int first_kept, int64_t row,
+                     int64_t at, int count, const struct unit *u) {
+    const int64_t n = s->p->features;
+    vi lane;
+    for (int k = 0; k < VL; k++) lane[k] = k;
+#pragma GCC unroll 24
+    for (int k = first_kept + part->kept; k < first_kept + part->keeps; k++)
+        store(s->kept + k * s->kept_size + row * n + at, u->kept[k], count);
+#pragma GCC unroll 32
+    for (int k = part->means; k < part->adds; k++) {
+        float *const mean = means_at(s, cell, row) + k;
+        const float share = sum_of(mask(lane < count, u->mean[k])) / (float)n;
+        *mean = at ? *mean + share : share;
+    }
 }
 
 /* Whether the projected inputs that no product takes are packed as a single product is. Otherwise a panel has two of them,
@@ -129,17 +171,18 @@ INLINE int is_full(const struct step *s, int64_t col, int vecs) {
     return VL < 16 && (s->p->features % VL == 0 || col + vecs * VL <= s->p->features);
 }
 
-/* The forward epilogue of a phase, for a constant cell, phase and its functions; the second may be NULL. */
-INLINE void finish_forward(const int full, const struct cell *cell, const int number, rule *compute, rule *complete,
-                           const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+/* The forward epilogue of a phase's part, for a constant cell, phase, part and its functions; the second may be NULL. */
+INLINE void finish_forward(const int full, const struct cell *cell, const int number, const struct part part,
+                           rule *compute, rule *complete, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                            const float *block) {
     COPY_STEP(shared);
     const struct phase *const phase = &cell->phase[number];
     const int64_t n = p->features, width = inputs_of(cell) * n, next = p->batch * width;
     const int64_t first_input = number ? cell->phase[0].inputs * n : 0;
-    const int across = phase->products < 2 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
-    const int first_saved = number ? cell->phase[0].saved : 0;
-    const int alone = alone_of(phase), first_alone = phase->inputs - alone, late = RUN_LATE ? phase->late : 0;
+    const int across = part.number || phase->products < 2 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
+    const int first_saved = number ? cell->phase[0].saved : 0, handed = cell->phase[0].kept;
+    const int products = part.number ? 0 : phase->products, alone = part.number ? 0 : alone_of(phase);
+    const int first_alone = phase->inputs - alone, late = RUN_LATE ? phase->late : 0;
     vf waiting_states[2][ROWS], waiting_kept[2][ROWS];
     _Alignas(64) float inputs[4 * ROWS * 2 * VL];
     if (alone && !p->x)
@@ -154,7 +197,7 @@ INLINE void finish_forward(const int full, const struct cell *cell, const int nu
             const int64_t local = (row + i) * n + at, kept = saved_at(s, row + i, parts, at);
             const float *const sums = block + (i * wide + v) * VL;
 #pragma GCC unroll 4
-            for (int k = 0; k < phase->products; k++) {
+            for (int k = 0; k < products; k++) {
                 u.product[k] = *(const vf *)(sums + k * VL);
                 if (k >= phase->own)
                     u.product[k] = with_input(p, u.product[k], here + (k - phase->own) * n, count, next);
@@ -171,16 +214,21 @@ INLINE void finish_forward(const int full, const struct cell *cell, const int nu
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
                 if (has(states_of(cell), k)) u.state[k] = load(s->before[k] + local, count);
-#pragma GCC unroll 4
-            for (int k = 0; k < cell->phase[0].kept; k++)
-                if (number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+#pragma GCC unroll 24
+            for (int k = 0; k < handed + part.kept; k++)
+                if (number || part.number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+            load_means(s, cell, &part, row + i, &u);
             compute(&u);
             if (complete && !late) complete(&u);
+            if (!part.is_last) {
+                end_part(s, cell, &part, handed, row + i, at, count, &u);
+                continue;
+            }
 #pragma GCC unroll 8
             for (int k = first_saved; k < first_saved + phase->saved; k++)
                 keep(s, parts, kept + k * padded(n), u.saved[k]);
             if (!number && cell->phase[1].reads == VALUE) store(s->value + local, u.value, count);
-#pragma GCC unroll 4
+#pragma GCC unroll 24
             for (int k = 0; k < phase->kept && !number; k++) store(s->kept + k * s->kept_size + local, u.kept[k], count);
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++) {
@@ -222,9 +270,9 @@ INLINE void whole_gradient(const int is_carried, const struct step *s, const flo
         }
 }
 
-/* The backward epilogue of a phase, for a constant cell, phase and function. */
-INLINE void finish_backward(const int full, const struct cell *cell, const int number, rule *compute,
-                            const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+/* The backward epilogue of a phase's part, for a constant cell, phase, part and function. */
+INLINE void finish_backward(const int full, const struct cell *cell, const int number, const struct part part,
+                            rule *compute, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                             const float *block) {
     COPY_STEP(shared);
     const struct phase *const phase = &cell->phase[number];
@@ -232,9 +280,9 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
     const int of_value = !is_last && cell->phase[1].reads == VALUE;
     const int whole = cell->apart ? 0 : phase->states, carried = whole & cell->carried;
     const int64_t n = p->features, before = -p->batch * n, width = inputs_of(cell) * n;
-    const int across = both ? 1 : vecs, parts = saved_of(cell);
+    const int across = both && !part.number ? 1 : vecs, parts = saved_of(cell);
     const int outputs = cell->phases > 1 ? phase->outputs : (1 << inputs_of(cell)) - 1;
-    const int first_own = number ? cell->phase[0].own : 0, handed = is_last ? phase->kept : cell->phase[1].kept;
+    const int first_own = number ? cell->phase[0].own : 0, handed = cell->phase[1].kept;
     const float *const arriving_at[2] = {
         arriving(p->grad_h, p->grad_last, s, row, col),
         arriving(NULL, p->grad_last_2, s, row, col),
@@ -253,13 +301,13 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
             const int64_t here = offset(s, row + i, width) + at, local = (row + i) * n + at;
             const int64_t kept = saved_at(s, row + i, parts, at);
             const float *const sums = block + (i * 2 + v) * VL;
-            if (of_value) u.product[0] = *(const vf *)sums;
+            if (of_value && !part.number) u.product[0] = *(const vf *)sums;
             if (cell->apart) u.state[0] = *(const vf *)sums;
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++) {
                 const int through_product = is_last ? k == 0 || both : !of_value && k == 1;
                 if (has(phase->adds, k)) u.state[k] = load(s->carried[k] + local, count);
-                if (!has(whole, k)) continue;
+                if (part.number || !has(whole, k)) continue;
                 if (!through_product) u.state[k] = load(s->carried[k] + local, count);
                 else if (has(carried, k))
                     u.state[k] = *(const vf *)(sums + k * both * VL) + load(s->carried[k] + local, count);
@@ -267,12 +315,14 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
                 if (arriving_at[k]) u.state[k] += load(arriving_at[k] + i * n + v * VL, count);
                 u.trace[k] = u.state[k];
             }
-#pragma GCC unroll 4
-            for (int k = 0; k < handed && !is_last; k++) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+#pragma GCC unroll 24
+            for (int k = 0; k < handed + part.kept; k++)
+                if (!is_last || part.number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+            load_means(s, cell, &part, row + i, &u);
 #pragma GCC unroll 8
             for (int k = 0; k < parts; k++) {
                 u.saved[k] = load(p->saved + kept + k * padded(n), VL);
-                if (is_last && !s->fetching) prefetch(p->saved + kept + k * padded(n), -p->batch * kept_row(n, parts));
+                if (is_last && !part.number && !s->fetching) prefetch(p->saved + kept + k * padded(n), -p->batch * kept_row(n, parts));
             }
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++) {
@@ -290,6 +340,10 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
             for (int k = 0; k < inputs_of(cell); k++)
                 if (has(outputs, k) && p->dx) prefetch(p->dx + here + k * n, inputs_of(cell) * before);
             compute(&u);
+            if (!part.is_last) {
+                end_part(s, cell, &part, handed, row + i, at, count, &u);
+                continue;
+            }
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
                 if (has(whole, k) && s->squares[k]) *(vf *)(s->squares[k] + (row + i) * VL) += u.trace[k] * u.trace[k];
@@ -300,25 +354,27 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
 #pragma GCC unroll 4
             for (int k = 0; k < phase->own; k++) store(s->value + value + (first_own + k) * n, u.own[k], count);
             if (of_value) store(s->value + value + owned_by(cell) * n, u.value, count);
-#pragma GCC unroll 4
+#pragma GCC unroll 24
             for (int k = 0; k < handed && is_last && number; k++)
                 store(s->kept + k * s->kept_size + local, u.kept[k], count);
 #pragma GCC unroll 2
             for (int k = 0; k < 2; k++)
                 if (has(carried | phase->adds, k)) store(s->carried[k] + local, u.state[k], count);
-            float *const sums_of_vectors[] = {p->sum, p->sum_2, p->sum_3, p->sum_4};
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++)
-                if (has(phase->sums, k) && sums_of_vectors[k])
-                    add_to_row(s, sums_of_vectors[k], row + i, at, u.sum[k]);
+#pragma GCC unroll 20
+            for (int k = 0; k < 20; k++)
+                if (has(phase->sums, k) && p->vectors >> k & 1)
+                    add_to_row(s, p->sum + k * p->batch * padded(n), row + i, at, u.sum[k]);
         }
     }
 }
 
-/* Defines an epilogue from a function of a unit. */
-#define EPILOGUE(name, direction, cell, phase, compute)                                                                \
+/* Defines an epilogue from a function of a unit, which is all of a phase. */
+#define EPILOGUE(name, direction, cell, phase, compute) PART(name, direction, cell, phase, compute, .is_last = 1)
+
+/* Defines the epilogue of a part, whose fields follow its function. */
+#define PART(name, direction, cell, phase, compute, ...)                                                               \
     static void name(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {         \
-        FINISH(finish_##direction, &cell, phase, FUNCTIONS_##direction(compute));                                      \
+        FINISH(finish_##direction, &cell, phase, ((struct part){__VA_ARGS__}), FUNCTIONS_##direction(compute));        \
     }
 #define FUNCTIONS_forward(compute) compute, NULL
 #define FUNCTIONS_backward(compute) compute
@@ -326,7 +382,7 @@ INLINE void finish_backward(const int full, const struct cell *cell, const int n
 /* Defines a forward epilogue from two functions. */
 #define LATE_EPILOGUE(name, cell, phase, compute, complete)                                                            \
     static void name(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {         \
-        FINISH(finish_forward, &cell, phase, compute, complete);                                                       \
+        FINISH(finish_forward, &cell, phase, ((struct part){.is_last = 1}), compute, complete);                                                       \
     }
 
 #define FINISH(function, ...)                                                                                          \

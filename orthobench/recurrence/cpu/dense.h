@@ -27,10 +27,12 @@ struct dense {
     const float *packed, *packed_2, *packed_3, *packed_4; /* W of each operand, see `pack`; backward their transposes */
     const float *packed_inputs, *packed_inputs_2; /* U of the first phase's products and of the second's, or NULL */
     const float *packed_alone, *packed_alone_2; /* U of the inputs that no product takes, see `pack_alone`, or NULL */
-    const float *vector, *vector_2, *vector_3, *vector_4; /* parameters of the units [n], or NULL */
+    int64_t vectors;             /* which parameters of the units the cell has, as bits */
+    const float *vector;         /* [vectors, n]: these, and in the other rows anything; or NULL */
     const float *h0, *h0_2;      /* [B, n] */
     float *h, *h_2;              /* [T, B, n] */
     float *saved;                /* [T, B, kept_row]: what else a backward pass needs, see each cell; may be NULL */
+    float *means;                /* [T, B, means]: a row's means over its units, see `unit.mean`, or NULL */
     const float *grad_h;         /* dL/dh_t of all steps [T, B, n] */
     const float *grad_last, *grad_last_2; /* dL/dh_T [B, n], where grad_h does not have it, and dL/dc_T */
     float *dx;                   /* as x, or NULL if only dL/dW and dL/dU are needed */
@@ -38,7 +40,7 @@ struct dense {
                                   * `unit.value` */
     float *dweights;             /* [groups, columns of gradients, padded(n + inputs)], zeroed: each group's dL/d[W, U] */
     int64_t *weight_time;        /* [2]: nanoseconds of the threads, for dL/d[W, U] and in all */
-    float *sum, *sum_2, *sum_3, *sum_4; /* [B, padded(n)], zeroed, or NULL: each row's gradients of the vectors over time */
+    float *sum;                  /* [vectors, B, padded(n)], zeroed, or NULL: each row's gradients of the vectors over time */
     float *dh0, *dh0_2;          /* dL/dh_0, dL/dc_0 [B, n] */
     float *norms, *norms_2;      /* |dL/dh_t|, |dL/dc_t| [T, B] */
     int64_t outputs;             /* columns of y and grad_y */

@@ -18,9 +18,6 @@ from orthobench.recurrence.cpu import call_c, matrix_products, signatures
 from orthobench.recurrence.cpu.signatures import Phase
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
-VECTORS = ("vector", "vector_2", "vector_3", "vector_4")
-"""The fields of a cell's vectors."""
-
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
 
 
@@ -71,9 +68,10 @@ class DenseKernel(Kernel):
         fields |= zip("abc", cls.constants(parameters), strict=False)
         if variant := cls.variant(parameters):
             fields["variant"] = variant
-        for name, field in zip(cls.vectors, VECTORS, strict=False):
-            if (vector := cls.vector(parameters, name)) is not None:
-                fields[field] = vector
+        vectors = [cls.vector(parameters, name) for name in cls.vectors]
+        if given := [each for each in vectors if each is not None]:
+            fields["vectors"] = sum(1 << k for k, each in enumerate(vectors) if each is not None)
+            fields["vector"] = torch.stack([given[0] if each is None else each for each in vectors])
         return fields
 
     @classmethod
@@ -86,6 +84,8 @@ class DenseKernel(Kernel):
         fields = cls._shared(arguments) | dict(zip(("h", "h_2"), states, strict=False))
         if saved is not None:
             fields["saved"] = saved
+        if means := sum(phase.means for phase in phases):
+            fields["means"] = workspace.take(*x.shape[:2], means)
         fields |= _inputs(x, parameters, phases) | _operands(arguments.weight, phases)
         y = []
         if (output_weight := parameters.get("output_weight")) is not None:
@@ -93,14 +93,14 @@ class DenseKernel(Kernel):
             fields |= {"outputs": len(output_weight), "packed_outputs": matrix_products.pack(output_weight), "y": y[0]}
             fields |= {"output_bias": parameters["output_bias"]}
         call_c.loop(f"{cls.name}_forward", **fields)
-        return states, (saved, fields.get("u")), *y
+        return states, (saved, fields.get("u"), fields.get("means")), *y
 
     @classmethod
     def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
-        parameters, (h0, *_), (saved, u) = arguments.parameters, arguments.state, tape.saved
+        parameters, (h0, *_), (saved, u, means) = arguments.parameters, arguments.state, tape.saved
         phases = signatures.phases(cls.cell(parameters))
         fields = cls._shared(arguments) | dict(zip(("h", "h_2"), tape.states, strict=False))
-        given = {"saved": saved, "u": u, "grad_h": tape.gradient}
+        given = {"saved": saved, "u": u, "means": means, "grad_h": tape.gradient}
         given |= zip(("grad_last", "grad_last_2"), tape.final, strict=False)
         fields |= {name: value for name, value in given.items() if value is not None}
         fields |= zip(("norms", "norms_2"), tape.norms, strict=False)
@@ -110,10 +110,10 @@ class DenseKernel(Kernel):
             fields |= {"outputs": dy.shape[-1], "grad_y": dy, "packed_outputs": packed}
         results = dict(zip(("dh0", "dh0_2"), map(torch.empty_like, arguments.state), strict=False))
         sums = {}
-        for name, field in zip(cls.vectors, VECTORS, strict=False):
-            total = field.replace("vector", "sum")
-            if field in fields:
-                sums[name] = fields[total] = _row_sums(h0)
+        if "vector" in fields:
+            fields["sum"] = _row_sums(h0, len(cls.vectors))
+            sums = {name: each for k, (name, each) in enumerate(zip(cls.vectors, fields["sum"], strict=True))
+                    if fields["vectors"] >> k & 1}  # fmt: skip
         fields |= results | _gradient_memory(tape, u, phases, cls.sums_in_loop)
         call_c.loop(f"{cls.name}_backward", **fields)
         dweight, by_name = _weight_gradients(tape, arguments, fields, phases)
@@ -286,9 +286,9 @@ def _named(
     return dweight, {"input_weight": inputs[:, :m].contiguous(), "input_bias": bias}
 
 
-def _row_sums(h0: Tensor) -> Tensor:
-    """Return zeroed memory `[B, padded(n)]` for a sum over time of each row of h0 `[B, n]`."""
-    return h0.new_zeros(len(h0), matrix_products.padded(h0.shape[1]))
+def _row_sums(h0: Tensor, vectors: int) -> Tensor:
+    """Return zeroed memory `[vectors, B, padded(n)]` for a sum over time of each row of h0 `[B, n]`."""
+    return h0.new_zeros(vectors, len(h0), matrix_products.padded(h0.shape[1]))
 
 
 def _outer_sums(*arguments: Any) -> Tensor:

@@ -98,6 +98,7 @@ class Phase:
     inputs: int
     own: int
     saved: int
+    means: int
 
     @property
     def shared(self) -> int:

@@ -6,26 +6,24 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import counted
 
 BAND = "Lines: median over seeds; bands: from the lowest to the highest seed."
+BASELINE_WORDS = "Grey dashes: the baseline."
 MOST_NAMED = 8
-"""The most variants that a caption names; for more it gives ranges."""
+"""The most variants that a caption names."""
 
 
 def caption(what: str, condition: Condition, baseline: bool = False, band: str = BAND) -> str:
     """Return a figure's caption: its content, the task, T, the batch size, n and the seeds, the band and the baseline.
 
     Args:
-        baseline: whether to explain the dashed line, or to say that there is none.
+        baseline: whether to explain the dashed line, if there is one.
         band: the meaning of lines and bands; empty if the figure has none.
     """
     parts = [f"{what}: {where(condition)}.", sizes_and_seeds(condition)]
     if band and any(len(variant.runs) > 1 for variant in condition.variants):
         parts.append(band)
-    if baseline:
-        known = condition.baseline is not None
-        parts.append(
-            f"Grey dashes: the baseline, {condition.baseline:.4g}." if known else "The metric has no baseline."
-        )
-    return " ".join(parts)
+    if baseline and condition.baseline is not None:
+        parts.append(BASELINE_WORDS)
+    return " ".join(filter(None, parts))
 
 
 def capitalized(text: str) -> str:
@@ -49,14 +47,9 @@ def where(condition: Condition) -> str:
 
 
 def sizes_and_seeds(condition: Condition) -> str:
-    """Return each variant's hidden size and seeds, or the ranges if there are many variants."""
+    """Return each variant's hidden size and seeds; "" for many variants, which the tables list."""
     variants = [variant for variant in condition.variants if not variant.run.is_trial] or condition.variants
-    if len(variants) <= MOST_NAMED:
-        return "; ".join(map(_described, variants)) + "." if variants else ""
-    sizes = sorted({size for variant in variants if (size := _size(variant)) is not None})
-    counts = sorted({len(variant.runs) for variant in variants})
-    shown = f", n = {_range(sizes)}" if sizes else ""
-    return f"{len(variants)} variants{shown}, {_range(counts)} seed{'' if counts == [1] else 's'} each."
+    return "; ".join(map(_described, variants)) + "." if 0 < len(variants) <= MOST_NAMED else ""
 
 
 def _described(variant: VariantData) -> str:
@@ -75,7 +68,3 @@ def _size(variant: VariantData) -> int | None:
 def _batch(variant: VariantData) -> int | None:
     size: int | None = variant.run.spec["training"].get("batch_size")
     return size
-
-
-def _range(numbers: list[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

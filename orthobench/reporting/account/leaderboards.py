@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.inference import Standing, open_seeds, standings_in_ranking, standings_summary
@@ -84,48 +85,49 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     return [row(*pair, rank, state) for pair, rank, state in zip((*ranked, *others), ranks, states, strict=True)]
 
 
+class Lead(StrEnum):
+    """What a leaderboard says of its first row or rows."""
+
+    NONE = "no run has finished here yet"
+    DIVERGED = "every run diverged"
+    BASELINE = "best, but not better than the baseline with the whole interval"
+    ALONE = "alone"
+    LEADS = "ahead of all others"
+    FIRST = "in first place"
+    FIRST_OF_THREE = "in first place of those with three seeds"
+    AHEAD = "ahead with fewer than three seeds"
+    TIED = "tied"
+
+
 def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
-    """Return in words which model leads, whether others tie with it, and whether any beats the baseline."""
+    """Return which models are first, with their value, the states of the others, and the seeds that would decide."""
     rows = [row for row in board if row.rank is not None]
     if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
-        return "no run has finished here yet" if not rows else "every run diverged"
+        return Lead.DIVERGED if rows else Lead.NONE
     best = rows[0].variant.median
-    baseline, sign = condition.baseline, condition.metric.sign
-    if best and baseline is not None and not _beats_baseline(condition, best):
-        beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
-        return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     top = next((row for row in rows if row.standing is None), rows[0])  # the best one with three seeds
-    names = [_bracketed(row.variant.label) for row in rows if row.rank == top.rank]
-    value = f"{condition.metric.label or condition.metric.name} {top.variant.median}"
-    if len(rows) == 1:
-        return f"{names[0]}: {value}, the only model"
-    noun = "model" if len({row.variant.run.model for row in rows}) > 1 else "variant"
-    found = {
-        _bracketed(row.variant.label): row.standing for row in rows if row.standing is not None and row.rank != top.rank
-    }
-    if set(found.values()) == {Standing.APART} and len(names) == 1:
-        return f"{names[0]} leads: {value}, {len(rows)} {noun}s"
-    shown = names if len(names) <= MOST_TIED else [*names[:FIRST_TIED], f"{len(names) - FIRST_TIED} others"]
-    first = f"{', '.join(shown[:-1])} and {shown[-1]} tie" if len(names) > 1 else f"{names[0]} {_place(top)}"
-    needed = _open_seeds(board)
-    more = ""
-    if needed:
-        what = "to test more apart" if Standing.APART in found.values() else "nothing is tested apart, which"
-        more = f"{what} takes {needed} seeds of each {noun}"
-    return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
+    first = [row.variant.label for row in rows if row.rank == top.rank]
+    states = [row.standing for row in rows if row.standing is not None and row.rank != top.rank]
+    lead = Lead.TIED if len(first) > 1 else _place(top)
+    if best and condition.baseline is not None and not _beats_baseline(condition, best):
+        lead, first, states = Lead.BASELINE, [rows[0].variant.label], []
+    elif len(rows) == 1:
+        lead = Lead.ALONE
+    elif set(states) == {Standing.APART} and len(first) == 1:
+        lead = Lead.LEADS
+    shown = first if len(first) <= MOST_TIED else [*first[:FIRST_TIED], "others"]
+    shown_value = best if lead is Lead.BASELINE else top.variant.median
+    value = f"{condition.metric.label or condition.metric.name} {shown_value}"
+    needed = _open_seeds(board) if states else None
+    more = f"seeds of each that a test takes: {needed}" if needed else ""
+    return "; ".join(filter(None, (f"{' and '.join(shown)} {lead}", value, standings_summary(states), more)))
 
 
-def _place(top: LeaderboardRow) -> str:
-    """Return in words that a row is the first, as far as its seeds and those of the rows above it allow."""
+def _place(top: LeaderboardRow) -> Lead:
+    """Return what is said of the best row, as far as its seeds and those of the rows above it allow."""
     if len(top.variant.scores) < FEWEST_SEEDS:
-        return f"is ahead, with fewer than {FEWEST_SEEDS} seeds"
-    return "is first" if top.rank == 1 else f"is first of those with {FEWEST_SEEDS} seeds"
-
-
-def _bracketed(label: str) -> str:
-    """Return a variant's label with its settings in brackets, because a sentence has other commas."""
-    model, _, settings = label.partition(", ")
-    return f"{model} ({settings})" if settings else model
+        return Lead.AHEAD
+    return Lead.FIRST if top.rank == 1 else Lead.FIRST_OF_THREE
 
 
 def _open_seeds(board: Sequence[LeaderboardRow]) -> int | None:

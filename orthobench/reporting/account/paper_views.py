@@ -11,16 +11,15 @@ from typing import Any
 from orthobench.analysis.claims import (
     ClaimCounts,
     ClaimResult,
+    Lack,
     check_claims,
     check_panels,
     check_runs,
     count_claims,
     read_claims,
-    undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import UNPUBLISHED, PaperTable, TableCell, build_table, fill_command, timed_steps
-from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
 from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.account.names import DATA_SIZES, panel_of
@@ -34,16 +33,6 @@ class NearMiss:
 
     experiment: Experiment
     variant: VariantData
-
-    @property
-    def reason(self) -> str:
-        """What differs, as in "20,000 instead of 100,000 training sequences"."""
-        differences = self.experiment.differences(merged_settings(self.variant.run.spec))
-        return " and ".join(
-            f"{own:,} instead of {printed:,} {DATA_SIZES[name]} sequences"
-            for name, (own, printed) in differences.items()
-            if name in DATA_SIZES
-        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +65,7 @@ class ArtifactView:
         """How many runs are finished, if a study at the paper's size is in progress; else empty."""
         result = self.study_result
         if self.is_study and self.loose_runs:
-            return f"{counted(self.loose_runs, 'finished run')} with its settings, but no complete study"
+            return f"no complete study; finished runs with its settings: {self.loose_runs}"
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
             return ""
         return result.progress_words
@@ -330,12 +319,8 @@ def _has(variant: VariantData, group: StudyRuns) -> bool:
 def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimResult]:
     """Check the claims of a figure from a study, once the study is complete at the paper's size."""
     if result is None or not result.is_whole:
-        reason = f"needs orthobench study {artifact.study}"
-        if result is not None and result.is_small:
-            reason += "; only the small version exists"
-        elif result is not None:
-            reason += f"; {result.progress_words}"
-        return [undecided(claim, reason) for claim in read_claims(artifact)]
+        command = f"orthobench study {artifact.study}"
+        return [ClaimResult(claim, None, lack=Lack.STUDY, lacking=[command]) for claim in read_claims(artifact)]
     if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)
     own = [condition for figure, condition in result.conditions if figure == artifact.name]

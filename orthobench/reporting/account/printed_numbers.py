@@ -135,17 +135,17 @@ class _Time:
         return self.known[key]
 
 
+COUNTED = (
+    "A number that two papers print counts in both. Open numbers have no finished run; their hours are those of three "
+    "seeds of each experiment, by the nearest stored runs of its model. Unknown: no run of this model on this data is "
+    "near in size."
+)
+STAY_OPEN = " The numbers on TIMIT, whose corpus needs a licence, stay open."
+
+
 def explanation(papers: Sequence[PrintedNumbers]) -> str:
-    """Return what the table counts, and how many open numbers need licensed data."""
-    licensed = sum(paper.licensed for paper in papers)
-    text = (
-        "A number that two papers print counts in both. Open numbers have no finished run; their hours are those of "
-        f"{FEWEST_SEEDS} seeds of each experiment, by the nearest stored runs of its model. Unknown: no run of this "
-        "model on this data is near in size."
-    )
-    if licensed:
-        text += f" {licensed} of the open numbers are TIMIT's, whose corpus needs a licence: they stay open."
-    return text
+    """Return what the table counts, and that some open numbers need licensed data."""
+    return COUNTED + (STAY_OPEN if any(paper.licensed for paper in papers) else "")
 
 
 def _kind(cell: TableCell) -> str:

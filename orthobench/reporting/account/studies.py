@@ -40,10 +40,10 @@ class StoredStudy:
 
     @property
     def progress_words(self) -> str:
-        """How many runs are finished, and how many diverged."""
+        """The numbers of runs that have finished and diverged, of all."""
         ended, total = self.progress
         diverged = sum(run.status == Status.DIVERGED for run in self.runs)
-        return f"{ended - diverged} of {total} runs are finished" + (f", and {diverged} diverged" if diverged else "")
+        return f"runs finished: {ended - diverged} of {total}" + (f", diverged: {diverged}" if diverged else "")
 
     @property
     def is_whole(self) -> bool:

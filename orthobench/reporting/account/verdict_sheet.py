@@ -156,20 +156,15 @@ class Square:
 
     @property
     def words(self) -> str:
-        """The counts in words."""
+        """The counts with their names."""
         if progress := self.part.study_progress:
             return progress
-        measured, total = self.part.coverage
+        (measured, total), (trained, experiments) = self.part.coverage, self.part.trained
         decided = self.confirmed + self.against
-        is_own = self.part.study is not None and self.part.study.is_own
-        agree = "hold" if is_own else "agree with the paper"
-        claims = f"; {self.confirmed} of {decided} checks {agree}" if decided else ""
-        if not total:
-            trained, experiments = self.part.trained
-            if not experiments:
-                return "orthobench trains none of its results"
-            return f"{trained} of {experiments} experiments trained, without published results{claims}"
-        return f"{measured} of {total} results measured{claims}"
+        counts = {"results measured": (measured, total)} if total else {"experiments trained": (trained, experiments)}
+        counts["checks that hold"] = (self.confirmed, decided)
+        words = "; ".join(f"{name}: {part} of {whole}" for name, (part, whole) in counts.items() if whole)
+        return words or "orthobench trains none of its results"
 
 
 GLYPHS: dict[SquareStatus, str] = {"agree": "✓", "fails": "✗", "partial": "◐", "none": "·"}

@@ -8,7 +8,6 @@ precision.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,11 +34,17 @@ BANDS = 4
 """The most bands that a figure on the page shows by default; files have all, because nobody can click there."""
 NAMED = 6
 """The most names in a list of a remark."""
-SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
 SWITCH_SYMBOL = "line-ns-open"
 """The symbol for a place where a seed was interrupted and goes on with another back end."""
 SOLVED_SYMBOL = "pentagon-open"
 """The symbol for a place where seeds stop because the task is solved."""
+MEANINGS = {
+    "x-thin-open": "Crosses: seeds that diverged, failed, or have no finite value from there on.",
+    "line-ns-open": "Bars: seeds that were interrupted, or go on with another back end.",
+    "triangle-right-open": "Triangles: seeds that are still running.",
+    SOLVED_SYMBOL: "Pentagons: seeds that solved the task, and stay in the curve with their last value.",
+}
+"""What the symbols of marks mean. The table of a figure's points has the numbers of seeds."""
 PUBLISHED_SYMBOL = "circle-x-open"
 """The symbol of a published value; no symbol above, nor this one, is that of a curve (`styles.ALL_SYMBOLS`)."""
 PUBLISHED_WORDS = "Crossed circles: published."
@@ -144,27 +149,22 @@ def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", b
 
 
 def remarks(figure: Figure) -> str:
-    """Return the caption's sentences on the curves beyond the frame, and on the curves whose seeds end early."""
+    """Return the caption's sentences on the axis, the curves beyond it, the symbols of marks, and the bands."""
     about = figure.layout.get("meta", {})
     beyond = about.get("beyond", [])
-    names: dict[str, list[str]] = {}
-    for trace in figure.data:
-        if is_mark(trace) and (words := [words for words in trace["text"] if words]):
-            names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
+    marks = {
+        symbol
+        for trace in figure.data
+        if is_mark(trace)
+        for symbol, words in zip(trace["marker"]["symbol"], trace["text"], strict=True)
+        if words
+    }
     parts = [about["words"]] if about.get("words") else []
     parts += [f"Worse than the axis shows: {first_names(beyond)}."] if beyond else []
-    parts += [f"{first_names(named)}: {words}." for words, named in names.items()]
-    banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
-    if banded > BANDS:
-        parts.append(f"Bands of the first {BANDS} of {banded} curves.")
+    parts += [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
+    if len({trace["legendgroup"] for trace in figure.data if is_edge(trace)}) > BANDS:
+        parts.append("Bands: the first curves.")
     return html.unescape(" ".join(parts))
-
-
-def _summed(words: Sequence[str]) -> list[str]:
-    """Return the words of a curve's marks, with those on solved seeds in one."""
-    solved = [found for text in words if (found := SOLVED_SEEDS.match(text))]
-    rest = [text for text in words if not SOLVED_SEEDS.match(text)]
-    return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -249,7 +249,7 @@ def without_floor(y: ArrayLike, floor: float) -> NDArray[np.float64]:
 
 
 def flat_words(figure: Figure) -> str:
-    """Say that every curve stays at the baseline, or at zero without one, because its chart would be empty; else "".
+    """Say that all curves stay at the baseline, or at zero without one, because the chart would be empty; else "".
 
     A value counts as at the baseline within a thousandth of it.
     """
@@ -261,9 +261,7 @@ def flat_words(figure: Figure) -> str:
     values = np.concatenate([np.asarray(trace["y"], dtype=float) for trace in curves]) if curves else np.array([])
     if not np.isfinite(values).all() or not len(values) or not np.allclose(values, level, rtol=1e-3, atol=0):
         return ""
-    count = len({trace["meta"]["label"] for trace in curves})
-    subject = "its only curve stays" if count == 1 else f"all {count} curves stay"
-    return f"{subject} at {'the baseline, ' if known else ''}{level:.4g}"
+    return "no curve leaves the baseline" if known else "no curve leaves 0"
 
 
 def span_a_decade(figure: Figure) -> None:

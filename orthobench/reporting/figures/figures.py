@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
-from orthobench.analysis.scores import SOLVED
 from orthobench.analysis.variants import are_in_cpu_time, of_one_machine, untimed
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
 from orthobench.papers import Experiment
-from orthobench.reporting.account.captions import caption
+from orthobench.reporting.account.captions import BASELINE_WORDS, caption
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
@@ -55,6 +54,12 @@ LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
 MOST_ROWS, LETTERS = 20, 34
 """The most variants of the figure of seeds, and the most letters of their names."""
+BEST_ROWS = "The best variants; the table has all."
+SOLVED_SHARE = (
+    "Share of the seeds that solve the task: a seed counts from its first test that covers half of the way from the "
+    "baseline to a perfect value, if its end does so too. No seed of a variant without a line solves it."
+)
+SEVERAL_PLACES = "The runs were measured on several machines or clocks: times compare on one alone."
 STATE = "size of the state"
 """The axis of the figure for tasks that ask how much a state can hold (`Task.state_matters`)."""
 LEAST_RATIO = 4.0
@@ -89,8 +94,8 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
         },
         "gradients": (
             caption(
-                "Gradient of the loss by the state at every step on one batch, before training (thin) and after: "
-                f"{NORMS['gradient_norm']}",
+                "Norm of the whole batch's gradient of the loss by the state at every step on one batch, before "
+                "training (thin) and after",
                 condition,
             )
             + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
@@ -100,7 +105,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
             seeds_and_medians(condition, styles),
         ),
-        "solved": (solved_caption(condition), solved_share(condition, styles)),
+        "solved": (SOLVED_SHARE, solved_share(condition, styles)),
         "parameters": (
             f"Parameters and the end of training. {ends}",
             against_cost(condition, styles, "parameters"),
@@ -111,8 +116,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             against_cost(condition, styles, STATE) if _state_matters(condition) else None,
         ),
         "seconds": (
-            f"{_seconds_of_training(condition)}, and its end. {ends}{_several_machines(condition)}"
-            + "".join(f" {reason}" for reason in untimed(condition.variants)),
+            " ".join([f"{_seconds_of_training(condition)}, and its end. {ends}", *_about_times(condition)]),
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -199,7 +203,7 @@ def _focus(
     worst = max([worst] + [sign * value for value in printed])
     if not worst > best:
         return
-    beyond = [f"{label} ({sign * values[-1]:.3g} at last)" for label, values in costs.items() if values.min() > worst]
+    beyond = [label for label, values in costs.items() if values.min() > worst]
     low, high = sorted((sign * best, sign * worst))
     if metric.goal == "min" and low > 0 and high > LOGARITHMIC * low:
         figure.update_yaxes(type="log", rangemode="normal")
@@ -256,28 +260,15 @@ def scored(variant: VariantData, of: str) -> Iterator[tuple[str, Logged]]:
 
 
 def without_score(condition: Condition) -> str:
-    """Return in sentences which variants have no score of the step's Jacobian, and why; "" if all have one."""
-    not_recorded, not_defined = [], []
+    """Return which variants have no score of the step's Jacobian, and why; "" if all have one."""
+    by_reason: dict[str, list[str]] = {}
     for variant in condition.variants:
         names = [name for _, name in variant.metrics if name.startswith(f"{JACOBIAN}/")]
         reasons = [reason for name in names if (reason := why_undefined(name)) is not None]
-        if reasons:
-            not_defined.append(f"{variant.label}, because {' and '.join(reasons)}")
-        elif not names:
-            not_recorded.append(variant.label)
-    sentences = []
-    if len(not_recorded) == len(condition.variants):
-        sentences.append(
-            "Not recorded: the orthogonality of the step's Jacobian, as no run here is of a version with it."
-        )
-    elif not_recorded:
-        sentences.append(
-            f"The orthogonality of the step's Jacobian is not recorded for {first_names(not_recorded)}: "
-            "earlier versions do not measure it."
-        )
-    if not_defined:
-        sentences.append(f"The orthogonality of the step's Jacobian is not defined for {'; '.join(not_defined)}.")
-    return " ".join(sentences)
+        for reason in reasons or ([] if names else ["of a version that does not measure it"]):
+            by_reason.setdefault(reason, []).append(variant.label)
+    listed = [f"{first_names(labels)} ({reason})" for reason, labels in by_reason.items()]
+    return f"Without the orthogonality of the step's Jacobian: {'; '.join(listed)}." if listed else ""
 
 
 def gradient_norms(
@@ -390,18 +381,6 @@ def solved_share(condition: Condition, styles: Styles) -> Figure | None:
     return figure
 
 
-def solved_caption(condition: Condition) -> str:
-    """Return the caption of `solved_share`, with the variants that it does not draw."""
-    never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
-    none = f" No seed of {first_names(never)} solves it." if never else ""
-    values = {value for variant in condition.variants if (value := variant.solved_at) is not None}
-    shown = f", {condition.metric.name} {min(values):.3g}," if len(values) == 1 else ""
-    return (
-        "Share of the seeds that solve the task: a seed counts from its first test that covers "
-        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value{shown} if its end does so too.{none}"
-    )
-
-
 def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     """Draw the end of every seed, the median and the published value of each variant; None without a finite end."""
     chosen = [variant for variant in condition.variants if variant.scores][:MOST_ROWS]
@@ -436,21 +415,17 @@ def seeds_caption(condition: Condition) -> str:
     count = sum(bool(variant.scores) for variant in condition.variants)
     parts = {
         PUBLISHED_WORDS: published(condition),
-        f"Grey dashes: the baseline, {condition.baseline or 0:.4g}.": condition.baseline is not None,
-        f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
+        BASELINE_WORDS: condition.baseline is not None,
+        BEST_ROWS: count > MOST_ROWS,
     }
     return " ".join(text for text, holds in parts.items() if holds)
 
 
-def _several_machines(condition: Condition) -> str:
-    """Say that the runs were timed on several machines or clocks; "" for one."""
+def _about_times(condition: Condition) -> list[str]:
+    """Say that the runs were timed on several machines or clocks, and why some have no time."""
     timed = [run for variant in condition.variants for run in of_one_machine(variant.finished)]
-    machines = [f"({name})" if "," in name else name for name in dict.fromkeys(run.timed_on for run in timed)]
-    return (
-        f" Measured on {', '.join(machines[:-1])} and {machines[-1]}: times compare on one machine and clock only."
-        if machines[1:]
-        else ""
-    )
+    several = len({run.timed_on for run in timed}) > 1
+    return [*([SEVERAL_PLACES] if several else []), *untimed(condition.variants)]
 
 
 def _seconds_of_training(condition: Condition) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from orthobench.analysis.by_length import length_curve, length_metric, longer_metric, scores_at, trained_range
+from orthobench.analysis.by_length import length_curve, length_metric, scores_at, trained_range
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve
 from orthobench.metric import Metric
@@ -60,15 +60,14 @@ def over_length(
         add_baseline(figure, [shortest, longest], baseline)
     words = caption(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
     if bin_size > 1:
-        words += f" Each point is the mean over {bin_size} lengths."
+        words += " Each point is the mean over a few lengths."
     if baseline is not None:
-        words += f" Grey dashes: the baseline over all lengths together, {baseline:.4g}."
+        words += " Grey dashes: the baseline over all lengths together."
     if trained is not None:
-        words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
+        words += " Shaded, with a grey bar on the axis: the lengths of training."
         _shade(figure, trained, top)
     if len(chosen) < len(curves):
-        words += f" The {len(chosen)} variants of {len(curves)} with the best means over all lengths."
-        words += " The tables have all."
+        words += " The variants with the best means over all lengths; the tables have all."
     return words, figure
 
 
@@ -128,9 +127,7 @@ def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Draw
     ticks = sorted({multiple for found in scores.values() for multiple in found})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick}T" for tick in ticks])
     figure.update_yaxes(range=[0, 102])
-    longer = longer_metric(condition)
-    by = f", by {longer}" if longer not in ("", condition.metric.name) else ""
-    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect{by}", shown)
+    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect", shown)
     if len(best) < len(scores):
-        words += f" The {len(best)} variants of {len(scores)} with the best sums. The table has all."
+        words += " The variants with the best sums; the table has all."
     return {figure_name: (words, figure)}

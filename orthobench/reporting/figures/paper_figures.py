@@ -30,6 +30,7 @@ from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import GREY, Style, Styles
 
 STATED_WORDS = "Crossed circles: levels that the paper's text states."
+NEAR_MISSES = " Thin and grey, and not counted: runs with other numbers of sequences than the paper's."
 NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")
 """The dashes of near misses in one panel; "dash" is the baseline's."""
 
@@ -94,16 +95,16 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
             if words := published_words(figure):
                 missing = f" {words}{missing}"
             if printed:
-                missing += _add_near_misses(figure, part.artifact, printed.near_misses)
+                missing += NEAR_MISSES if _add_near_misses(figure, part.artifact, printed.near_misses) else ""
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
     return {"paper": (words + missing, figure)}
 
 
-def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[NearMiss]) -> str:
-    """Add the medians of near misses as thin grey lines, and return the sentences of the caption on them."""
-    reasons: dict[str, list[str]] = {}
+def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[NearMiss]) -> bool:
+    """Add the medians of near misses as thin grey lines, and return whether there are any."""
+    traces = len(figure.data)
     for number, near in enumerate(near_misses):
         variant = near.variant
         metric = artifact.metric or variant.run.metric
@@ -118,9 +119,7 @@ def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[N
         for trace in figure.data[before:]:
             owner = {"model": variant.run.model, "tags": variant.tags}
             trace["meta"] = {"label": label, "near_miss": True, **owner, **(trace.get("meta") or {})}
-        if len(figure.data) > before:
-            reasons.setdefault(near.reason, []).append(near.experiment.label)
-    return "".join(f" Thin and grey, and not counted: {', '.join(own)} with {why}." for why, own in reasons.items())
+    return len(figure.data) > traces
 
 
 def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str, float]:
@@ -178,10 +177,8 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles, printed: Sequen
     for last in (False, True):
         figure = figures.gradient_norms(panel, styles, (last,), norm, states=("h",))
         if figure is not None:
-            ends = {run.iterations for variant in panel.variants for run in variant.finished}
-            after = f"after {max(ends)} training iterations" if ends else "after training"
-            moment = after if last else "at the beginning of training"
-            what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
+            moment = "after training" if last else "at the beginning of training"
+            what = f"{name}, {moment}: {figures.NORMS[norm]} of the loss by h at every step"
             stated = f" {STATED_WORDS}" if _add_levels(figure, panel, styles, printed, last) else ""
             drawn[moment] = (f"{caption(what, panel)}{stated} {figures.UNDERFLOW}", figure)
     return drawn

@@ -25,6 +25,12 @@ from orthobench.reporting.figures.styles import GREY, PALETTE, Style, Styles
 
 MOST = 8
 """The most curves over length in one figure; more cannot be told apart."""
+HEAT_MAP = (
+    "norm of the state's gradient by every input after training; colours: six decades below the largest value, median "
+    "over seeds"
+)
+BACK = "gradient of the last state k steps back, and its bound (dotted), after training; thin: before"
+ALONG = "of a step's Jacobian along a sequence, mean over seeds; thin: before training"
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
 
 
@@ -53,7 +59,7 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
         for last, moment in ((False, "at the beginning of training"), (True, "at the end of training")):
             figure = figures.gradient_norms(condition, styles, (last,), norm)
             if figure is not None:
-                what = f"gradient of the loss by the state at every step, {moment}, on one batch: {words}"
+                what = f"{words} of the loss by the state at every step of one batch, {moment}"
                 words_below = (
                     f"{_caption(figure_name, what, condition, BAND)} {figures.UNDERFLOW} {figures.TOTAL_DERIVATIVE}"
                 )
@@ -92,10 +98,7 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             )
             figure.update_yaxes(autorange="reversed", rangemode="normal")
             figure.update_layout(hovermode="closest", showlegend=False)
-            what = (
-                f"norm of the {part} state's gradient by every input, {variant.label} after training; colours: six "
-                "decades below the largest value, median over seeds"
-            )
+            what = f"{variant.label}, {part}: {HEAT_MAP}"
             drawn[f"{variant.label} {part}"] = (_caption(figure_name, what, condition), figure)
     return drawn
 
@@ -113,20 +116,18 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     _add_ends(ends, by_size, name, styles.of_model(ordered[0].run.model), len(ordered[0].runs))
     ends.update_yaxes(type="log", rangemode="normal")
     constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
-    what = f"test {condition.metric.label or condition.metric.name} by size, {constraint}"
     return {
-        f"{figure_name} curves": (_caption(figure_name, what, condition, BAND), learning),
-        f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end", condition, BAND), ends),
+        f"{figure_name} curves": (_caption(figure_name, f"learning curves, {constraint}", condition, BAND), learning),
+        f"{figure_name} ends": (_caption(figure_name, f"the end by size, {constraint}", condition, BAND), ends),
     }
 
 
 def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the test metric over epochs and, if the variants differ in one number alone, its end over this number."""
     drawn: Drawn = {}
-    metric = condition.metric.label or condition.metric.name
     learning = figures.learning_curves(condition, styles)
     if learning.data:
-        drawn[f"{figure_name} curves"] = (_caption(figure_name, f"test {metric}", condition, BAND), learning)
+        drawn[f"{figure_name} curves"] = (_caption(figure_name, "learning curves", condition, BAND), learning)
     for setting in _numbers_that_differ(condition.variants):
         by_value: dict[float, list[float]] = {}
         for variant in condition.variants:
@@ -136,8 +137,7 @@ def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Draw
         model, seeds = condition.variants[0].run.model, len(condition.variants[0].runs)
         _add_ends(ends, dict(sorted(by_value.items())), model, styles.of_model(model), seeds)
         if ends.data:
-            what = f"test {metric} at the end by {setting}"
-            drawn[f"{figure_name} ends"] = (_caption(figure_name, what, condition, BAND), ends)
+            drawn[f"{figure_name} ends"] = (_caption(figure_name, "the end by a setting", condition, BAND), ends)
     return drawn
 
 
@@ -153,16 +153,15 @@ def euler_stability(figure_name: str, condition: Condition, styles: Styles) -> D
         for variant, style in styled(condition, styles, figure):
             _add_by_step(figure, variant, style, "euler_stability/steps", f"euler_stability/{name}")
         if figure.data:
-            what = f"{axis} of a step's Jacobian along a sequence, mean over seeds; thin: before training; {limit}"
-            drawn[name] = (_caption(figure_name, what, condition), figure)
+            drawn[name] = (_caption(figure_name, f"{axis} {ALONG}; {limit}", condition), figure)
     return drawn
 
 
 def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the gradients of the last state by earlier ones and by inputs, their bounds, and the norms of W's powers."""
     drawn: Drawn = {}
-    for kind, words in (("state", "state"), ("input", "input")):
-        figure = empty_figure("steps back k", f"gradient by the {words}, 2-norm", logarithmic=True)
+    for kind in ("state", "input"):
+        figure = empty_figure("steps back k", f"gradient by the {kind}, 2-norm", logarithmic=True)
         for variant, style in styled(condition, styles, figure):
             prefix = f"gradient_bound/{kind}/"
             for part in sorted(name.removeprefix(prefix) for name in named(variant.traces, prefix)):
@@ -172,8 +171,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
                 _add_by_step(figure, variant, bound, lags, f"gradient_bound/{kind}_bound/{part}", f"{label}, bound")
         span_a_decade(figure)
         if figure.data:
-            what = f"gradient of the last state by the {words} k steps back, and its bound (dotted), after training"
-            drawn[f"{kind}s"] = (_caption(figure_name, f"{what}; thin: before", condition), figure)
+            drawn[f"{kind}s"] = (_caption(figure_name, f"by the {kind}, {BACK}", condition), figure)
     powers = empty_figure("power k", "‖W<sup>k</sup>‖", logarithmic=True)
     for variant, style in styled(condition, styles, powers):
         prefix = "transient_growth/norms/"
@@ -228,8 +226,10 @@ def tracking(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     if drawn:
         best = best_over_length(condition, MOST)
         figure = figures.learning_curves(replace(condition, variants=best), styles, "iteration")
-        words = f"test {condition.metric.axis} over the iterations, of the same variants"
-        drawn[f"{figure_name} iterations"] = (_caption(figure_name, words, replace(condition, variants=best)), figure)
+        drawn[f"{figure_name} iterations"] = (
+            _caption(figure_name, "learning curves of the same variants", replace(condition, variants=best)),
+            figure,
+        )
     return drawn
 
 
@@ -294,7 +294,7 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         x=ends,
         y=ends * base["minutes"] / base["printed"],
         mode="lines",
-        name=f"as published, from the RNN's n = {base['hidden_size']} on",
+        name="ratios as published",
         line={"color": GREY, "dash": "dash", "width": 1.5},
     )
     figure.update_layout(hovermode="closest")

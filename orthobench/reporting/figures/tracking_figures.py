@@ -11,7 +11,6 @@ import numpy as np
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.analysis.logged import named
-from orthobench.errors import counted
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
@@ -21,6 +20,17 @@ from orthobench.reporting.figures.styles import GREY, PALETTE
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
 FILLED = "Filled: the run learned the task at all training lengths. Open: it did not, and has no state to lose."
+
+HORIZONS = (
+    "Horizon implied by the distinguishability ratio, where it crosses the decoder's threshold, against the "
+    "measured one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect "
+    "(1): one point for each run whose decoder reads the states of the training sequences. Both come from the margins "
+    "of the same test sequences, so this is no forecast. Outermost points: beyond the longest test. The correlation is "
+    "that of the logarithms, over the runs whose states are read at all training lengths, with both horizons within "
+    "the tests."
+)
+BY_FAMILY = "Measured horizon by family, one point for each run; within a family, tasks are in the order of the tables."
+EIGENVALUES = "Smallest real part of the eigenvalues of a step's Jacobian after training, against the measured horizon."
 
 
 @dataclass(frozen=True)
@@ -61,18 +71,13 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
         return {}
     colors = dict(zip(sorted({run.family for run in runs}), PALETTE * 2, strict=False))
     predicted = [run for run in runs if run.horizon.is_predicted]
-    drawn: Drawn = {"horizons": (_predicted_words(runs), _predicted(predicted, colors))} if predicted else {}
-    words = f"Measured horizon by family, one point for each run.{_places(runs)} {FILLED}"
-    drawn["families"] = (words, _by_family(runs, colors))
+    drawn: Drawn = {"horizons": (f"{HORIZONS} {FILLED}", _predicted(predicted, colors))} if predicted else {}
+    drawn["families"] = (f"{BY_FAMILY} {FILLED}", _by_family(runs, colors))
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
     known = [run for run in runs if id(run) in lowest]
     if known:
-        words = (
-            "Smallest real part of the eigenvalues of a step's Jacobian after training, against the measured horizon. "
-            f"{FILLED}"
-        )
         figure = _scatter(known, "smallest real part of an eigenvalue", lambda run: lowest[id(run)], colors)
-        drawn["eigenvalues"] = (words, figure)
+        drawn["eigenvalues"] = (f"{EIGENVALUES} {FILLED}", figure)
     return drawn
 
 
@@ -93,31 +98,10 @@ def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
     figure.add_scatter(
         x=ends, y=ends, mode="lines", name="equal", line={"color": GREY, "dash": "dash", "width": 1.5}, hoverinfo="skip"
     )
-    return figure
-
-
-def _predicted_words(runs: Sequence[Tracked]) -> str:
     inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
-    words = (
-        "Horizon implied by the distinguishability ratio, where it crosses the decoder's threshold, against the "
-        "measured one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect "
-        "(1): one point for each run. Both come from the margins of the same test sequences, so this is no forecast. "
-        f"Outermost points: beyond the longest test. {FILLED}"
-    )
-    silent = sum(not run.horizon.is_predicted for run in runs)
-    if silent:
-        words += f" Left out: {counted(silent, 'run')} whose decoder reads too few states of the training sequences."
-    correlation = log_correlation(inside)
-    if correlation is not None:
-        words += f" Correlation of the logarithms over the {len(inside)} runs whose states are read at all training "
-        words += f"lengths, with both horizons within the tests: {correlation:.2f}."
-    return words
-
-
-def _places(runs: Sequence[Tracked]) -> str:
-    """Say in which order the tasks of a family are drawn."""
-    figures = list(dict.fromkeys(run.figure for run in runs))
-    return f" Within a family, from left to right: {', '.join(figures)}." if len(figures) > 1 else ""
+    if (correlation := log_correlation(inside)) is not None:
+        figure.add_scatter(x=[], y=[], mode="lines", name=f"correlation {correlation:.2f}", line={"color": GREY})
+    return figure
 
 
 def _by_family(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:

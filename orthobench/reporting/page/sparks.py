@@ -154,8 +154,8 @@ def dot_plot(dot: Dot) -> Markup:
     else:
         hollow = " hollow" if dot.is_single else ""
         parts.append(f'<circle class="dot{hollow}" cx="{at(dot.offset):.1f}" cy="20" r="9"/>')
-    interval = "" if dot.low is None else f", 90 % interval {dot.low:+.2g} to {dot.high:+.2g}"
-    caption = f"{dot.offset:+.2g} tolerances from the published value{interval}"
+    interval = "" if dot.low is None else f" [{dot.low:+.2g}, {dot.high:+.2g}]"
+    caption = f"tolerances from the published value: {dot.offset:+.2g}{interval}"
     return Markup(
         f'<svg class="dots" viewBox="0 0 {WIDTH} 40" role="img" aria-label="{escape(caption)}">'
         f"<title>{escape(caption)}</title>{''.join(parts)}</svg>"

@@ -140,11 +140,11 @@ def _verdict(cell: TableCell) -> str:
         return cell.verdict
     parts = [cell.measured.words, cell.words] if cell.measured.words else [cell.words]
     if variant.diverged:
-        parts.append(f"{variant.diverged} of {len(variant.runs)} runs diverged")
+        parts.append(f"diverged: {variant.diverged} of {len(variant.runs)}")
     if cell.median:
-        parts.append(f"median {_alone(cell.median.value)}")
+        parts.append(f"median: {_alone(cell.median.value)}")
     if cell.by_validation:
-        parts.append(f"chosen by test; at the best validation {_alone(cell.by_validation.mean)}")
+        parts += ["chosen by test", f"best validation: {_alone(cell.by_validation.mean)}"]
     elif cell.is_chosen_by_test:
         stops = cell.aggregation.selection == "early_stopped"
         parts.append("stopped by test" if stops else "chosen by test; without validation")

@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 
 from orthobench.analysis.by_length import (
-    BIN,
-    HELD,
     as_scores,
     held_length,
     length_curve,
-    longer_metric,
     scores_at,
 )
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import fits, horizons, median_horizon
-from orthobench.errors import counted
-from orthobench.reporting.account.captions import capitalized
 from orthobench.reporting.account.names import name_of
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.tables.table import Table, table_of
@@ -30,6 +25,26 @@ UNFITTED = "not fitted"
 """Stands for the longest held length of a model that does not hold the training lengths."""
 DIVERGED = "diverged"
 """Stands for the results of a model of which every run that ended diverged."""
+
+READ = (
+    "The longest test length up to which the median seed reads the states, 90 % of the way from chance to 1 (probe "
+    "error_control). A plus sign marks the longest test length. Not fitted: it does not at the lengths of training."
+)
+HOLDS = (
+    "The longest test length up to which the median seed is 90 % of the way from chance to 1, in means over some "
+    "lengths. A plus sign marks the longest test length. Not fitted: it is not at the lengths of training."
+)
+RESULTS = (
+    "The main metric of all test sequences in the last test, in percent: the median over the finished seeds, and their "
+    "range."
+)
+LONGER = (
+    "From 0, the baseline, to 100, perfect: the median over seeds; at the multiples of T from one test after training."
+)
+MINUTES = (
+    "Minutes per epoch of 55 000 images in batches of 50, measured here and published for a Core i5-7400 with a GTX "
+    "1080, with the ratio to the plain RNN of the same table."
+)
 
 
 def study_tables(result: StoredStudy) -> list[Table]:
@@ -68,12 +83,10 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
         ]
         return table_of(caption, ("model", *figures), rows)
 
-    counts = [len(variant.finished) for variant in variants.values() if variant.finished]
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    seeds = counted(most, "finished seed") if fewest == most else f"{fewest} to {most} finished seeds"
-    summary = f": the median of {seeds}, and their range" if most > 1 else f", with {seeds}"
     diverged = {cell: _diverged(variant) for cell, variant in variants.items()}
-    lost = " Diverged: training ended because the loss grew too large or was not finite." * any(diverged.values())
+    lost = (
+        " Diverged: training ended because the loss grew too large or was not finite." if any(diverged.values()) else ""
+    )
 
     def with_diverged(texts: Mapping[tuple[str, str], tuple[float, str]]) -> dict[tuple[str, str], tuple[float, str]]:
         alone = {cell: (0.0, DIVERGED) for cell, number in diverged.items() if number}
@@ -82,19 +95,9 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
 
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
     lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
-    read = f"reads the states, at least {HELD:.0%} of the way from chance to 1 (probe error_control)"
-    held = f"is at least {HELD:.0%} of the way from chance to 1, in means over {BIN} lengths"
-    measure = read if any(map(horizons, variants.values())) else held
     return [
-        table(
-            f"The longest test length up to which the median seed {measure}. A plus sign marks the longest test "
-            f"length. {capitalized(UNFITTED)}: the median seed is below that already at the lengths of training.{lost}",
-            with_diverged(lengths_held),
-        ),
-        table(
-            f"The main metric of all test sequences in the last test, in percent{summary}.",
-            with_diverged(results),
-        ),
+        table((READ if any(map(horizons, variants.values())) else HOLDS) + lost, with_diverged(lengths_held)),
+        table(RESULTS, with_diverged(results)),
     ]
 
 
@@ -130,18 +133,6 @@ def longest_held(variant: VariantData) -> tuple[float, str] | None:
     return length, "none" if not length else f"{length:.0f}{'+' if is_end else ''}"
 
 
-def _about(conditions: Sequence[tuple[str, Condition]]) -> str:
-    """Say what the scores are, and by which metrics."""
-    named = dict.fromkeys(
-        f"{condition.task} by {longer}" for _, condition in conditions if (longer := longer_metric(condition))
-    )
-    words = f": {'; '.join(named)}" if named else ""
-    return (
-        "From 0, the baseline, to 100, perfect: the median over seeds; at the multiples of T from one test after "
-        f"training{words}."
-    )
-
-
 def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
     """Return the table of all variants: the median score at each multiple, in percent, by figure."""
     cells: dict[str, dict[tuple[str, int], float]] = {}
@@ -158,16 +149,15 @@ def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
         for label in labels
     ]
     headings = ("model", *(f"{figure} {multiple}T" for figure, multiple in columns))
-    return [table_of(_about(conditions), headings, rows)]
+    return [table_of(LONGER, headings, rows)]
 
 
 def _table_3(record: Benchmark, names: Mapping[str, str]) -> Table:
     rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
     base = next(row for row in rows if row["model"] == "rnn")
     return table_of(
-        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and published for a Core "
-        f"i5-7400 with a GTX 1080, with the ratio to the plain RNN of n = {base['hidden_size']}.",
-        ("model", "n", "measured", "published", "x RNN, measured", "x RNN, published"),
+        MINUTES,
+        ("model", "n", f"measured on {_machine(record)}", "published", "x RNN, measured", "x RNN, published"),
         [
             (
                 name_of(row["model"], names),
@@ -197,8 +187,8 @@ def _equal_size(record: Benchmark, names: Mapping[str, str]) -> Table:
     rows = _rows(record, "equal size")
     base = next(row for row in rows if row["model"] == "rnn")
     return table_of(
-        f"The same for every model at one size, n = {base['hidden_size']}.",
-        ("model", "minutes", "x RNN"),
+        "The same for every model at one size.",
+        (f"model, n = {base['hidden_size']}", "minutes", "x RNN"),
         [
             (name_of(row["model"], names), f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}")
             for row in rows
