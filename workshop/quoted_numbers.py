@@ -1,8 +1,9 @@
 """List what authors quote and no longer stands in its table: numbers in documents, and verdicts of remarks.
 
-A number links to the heading above `<!-- table: forecasts -->`, in this or another document: `[35](#forecasts "row")`.
-The title of the link, which may be missing, is the first cell of the row that has the number. A remark in
-reports/commentary.toml names the verdict for which it was written, and reports/REPRODUCTION.md has those of today.
+A number in a document or in the commentary links to the heading above `<!-- table: forecasts -->`, in this or another
+document: `[35](#forecasts "row")`. The title of the link, which may be missing, is the first cell of the row that has
+the number. A remark of the commentary, reports/commentary.toml, names the verdict for which it was written, and
+reports/REPRODUCTION.md has those of today.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-DOCUMENTS = ("*.md", "docs/*.md", "workshop/benchmarks/*.md", "reports/*.md")
+DOCUMENTS = ("*.md", "docs/*.md", "workshop/benchmarks/*.md", "reports/*.md", "reports/commentary.toml")
 NUMBER = r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?"
 QUOTED = re.compile(rf'\[({NUMBER})(?:\s%)?\]\(([^)\s#]*)#([\w-]+)(?:\s+"([^"]*)")?\)')
 

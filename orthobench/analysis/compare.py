@@ -24,7 +24,7 @@ from orthobench.analysis.pairing import Sides, by_key
 from orthobench.analysis.scores import are_nearly_perfect
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
-from orthobench.analysis.variants import backends, settings_of
+from orthobench.analysis.variants import backends, newer_version, settings_of
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
 from orthobench.settings.filters import Conditions, conditions_text, parse_conditions
@@ -313,6 +313,8 @@ def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
         if side.earlier:
             versions = " or ".join(f"model_version={version}" for version in side.earlier)
             own.append(f"leaves out runs of earlier versions of the code: {versions} selects them")
+        for outdated in sorted({f"{run.model} {run.spec['model_version']}" for run in side.runs if newer_version(run)}):
+            own.append(f"has runs of an earlier version of the model: {outdated}")
         if len({run.variant for run in side.runs}) > 1:
             own.append("mixes settings of models or training: narrow it by key=value")
         if len(backends(side.runs)) > 1:

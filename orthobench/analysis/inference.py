@@ -363,6 +363,21 @@ def standings_after_first(samples: Sequence[Sequence[float]], solve: Sequence[bo
     ]
 
 
+def standings_in_ranking(samples: Sequence[Sequence[float]], solve: Sequence[bool] = ()) -> list[Standing | None]:
+    """Return for each row of a ranking, the best first, how it stands next to the best one, whose own is None.
+
+    The best one is the first with `FEWEST_SEEDS`, because fewer make no model the best; if none has, the first of all.
+
+    Args:
+        samples, solve: as for `standings_after_first`.
+    """
+    with_seeds = (len(each) >= FEWEST_SEEDS and math.isfinite(statistics.median(each)) for each in samples)
+    best = next((number for number, is_enough in enumerate(with_seeds) if is_enough), 0)
+    order = sorted(range(len(samples)), key=lambda number: number != best)
+    states = standings_after_first([samples[number] for number in order], [solve[number] for number in order if solve])
+    return [*states[:best], *([None] if samples else []), *states[best:]]
+
+
 def _p_in_ranking(comparison: Comparison, sizes: tuple[int, ...]) -> float:
     """Return the p of a row next to the first one of a ranking with samples of these sizes."""
     # Most rows need no simulation, because a row that two models alone would not tell apart is not apart among many.

@@ -8,12 +8,14 @@ database need not say that somebody ran a search; the runs show it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.rate_search import JUDGE, RATES, Edge, TrialCurve, search_rates
+from orthobench.analysis.statistics import FEWEST_SEEDS
+from orthobench.papers import experiments, papers
 from orthobench.settings import merged_settings, text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -56,6 +58,47 @@ def how_judged(condition: Condition, variant: VariantData) -> Judged:
     if variant.experiment is not None and not variant.experiment.own_settings:
         return "published"
     return "quick" if all(run.preset == "quick" for run in variant.runs) else "own"
+
+
+def precedence(condition: Condition, variant: VariantData, paper: str) -> tuple[bool | int | float, ...]:
+    """Return the place in the order in which a model's variants compete to stand for it: the greatest is shown.
+
+    The matrix, the page of a task and the page of a model have this order. How the settings were found comes first,
+    because headings say it: tuned, then published. Three seeds go before fewer. Among equals an experiment goes before
+    settings of no paper, those of `paper` before those of others, runs without a tag before tagged ones, and earlier
+    experiments before later ones. The score decides the rest, so mostly between settings that belong to no experiment.
+
+    Args:
+        paper: the key of the paper whose experiments go first (`first_paper`).
+    """
+    run, experiment = variant.run, variant.experiment
+    order = [each.identity for each in experiments(run.task, run.model)]
+    judged, value = how_judged(condition, variant), variant.median
+    return (
+        judged == "tuned",
+        judged == "published",
+        len(variant.scores) >= FEWEST_SEEDS,
+        experiment is not None,
+        experiment is not None and experiment.paper == paper,
+        not variant.tags,
+        -order.index(experiment.identity) if experiment else -len(order),
+        -condition.metric.sign * value.value if value else -math.inf,
+    )
+
+
+def representatives(condition: Condition) -> dict[str, VariantData]:
+    """Return the variant that stands for each model of a condition, as far as it has a result, by `precedence`."""
+    paper = first_paper(condition.variants)
+    ranked = sorted(
+        (each for each in condition.variants if each.median), key=lambda each: precedence(condition, each, paper)
+    )
+    return {variant.run.model: variant for variant in ranked}
+
+
+def first_paper(variants: Iterable[VariantData]) -> str:
+    """Return the paper, by its key, whose experiments `run` takes first of those that these variants carry out."""
+    own = {each.experiment.paper for each in variants if each.experiment and not each.experiment.own_settings}
+    return next((paper.key for paper in papers() if paper.key in own), "")
 
 
 def choice_of(condition: Condition, variant: VariantData) -> Choice | None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from orthobench.store import Run
+
 FILE = "tuned_results.csv"
 HEADINGS = ("column", "condition", "model", "parameters", "milliseconds", "scores", "chosen")
 TIE = 0.005
@@ -69,6 +71,16 @@ def rivals() -> tuple[Rival, ...]:
 def rivals_on(condition: str) -> list[Rival]:
     """Return the built-in cells that were trained on exactly this task, the best first."""
     return sorted((rival for rival in rivals() if rival.condition == condition), key=lambda rival: -rival.score)
+
+
+def step_milliseconds(run: Run) -> float | None:
+    """Return the CPU time of a training step; None if the run did not measure it, or trained on a GPU."""
+    cpu, train = run.seconds.get("cpu"), run.seconds.get("train")
+    if run.device != "cpu" or cpu is None or train is None or not run.iterations:
+        return None
+    # The share of training in the wall clock, because CPU time is not counted by phase.
+    share = train / sum(seconds for phase, seconds in run.seconds.items() if phase != "cpu")
+    return float(1000 * cpu * share / run.iterations)
 
 
 @dataclass(frozen=True)

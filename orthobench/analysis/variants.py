@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orthobench.analysis.statistics import Median, Summary, median, summarize
 from orthobench.settings import merged_settings, text
+from orthobench.spec.index import index
 from orthobench.store import Status
 
 if TYPE_CHECKING:
@@ -149,13 +150,25 @@ def chosen_tests(members: Sequence[Variant]) -> dict[str, str]:
 def variants(runs: Sequence[Run]) -> list[Variant]:
     """Return the variants of these runs, labelled by the model and the settings that distinguish its variants.
 
-    The trials of a search distinguish no other variants, because a model that a search tuned is one row of a ranking.
+    The label of runs of an earlier version of a model has the version too (`newer_version`). The trials of a search
+    distinguish no other variants, because a model that a search tuned is one row of a ranking.
     """
     groups = group(runs, lambda run: run.variant)
     firsts = [members[0] for members in groups]
     differing = differing_settings(firsts, lambda run: run.model)
     differing |= differing_settings([run for run in firsts if not run.is_trial], lambda run: run.model)
-    return [Variant(_label(members[0].model, differing[members[0].key]), members) for members in groups]
+
+    def label(run: Run) -> str:
+        earlier = {"model_version": run.spec["model_version"]} if newer_version(run) else {}
+        return _label(run.model, differing[run.key] | earlier)
+
+    return [Variant(label(first), members) for first, members in zip(firsts, groups, strict=True)]
+
+
+def newer_version(run: Run) -> str:
+    """Return the version that a built-in model has now, if the run is of an earlier one; else, ""."""
+    now = str(index()["plugins"].get(f"model/{run.model}", {}).get("version", ""))
+    return now if now != str(run.spec["model_version"]) else ""
 
 
 def differing_settings(runs: Sequence[Run], by: Callable[[Run], str]) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.options.arguments import Preset
@@ -16,7 +17,7 @@ from orthobench.plugins import Catalog
 from orthobench.plugins.sources import hash_of
 from orthobench.settings import merged_settings, text
 from orthobench.spec.resolve import default_preset, resolve
-from orthobench.store import Run
+from orthobench.store import Run, Status
 from orthobench.store.sqlite import database_words
 from orthobench.system.location import Location
 
@@ -47,14 +48,15 @@ def command_of(db: Location, run: Run, seeds: int | None = None) -> str:
 
 
 def deciding(contrasts: Sequence[Contrast], db: Location) -> list[str]:
-    """Return the commands that add the seeds which would decide contrasts; a selection of several variants has none."""
+    """Return the commands that add the seeds which would decide contrasts, one for each variant that has fewer."""
     words = shlex.join(database_words(db, writes=True))
-    commands = {
-        side.text: f"{command_of(db, side.runs[0], contrast.deciding)} {words}".rstrip()
-        for contrast in contrasts
-        for side in (contrast.first, contrast.second)
-        if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1
-    }
+    commands = {}
+    for contrast in contrasts:
+        if contrast.deciding is None:
+            continue
+        for runs in group([*contrast.first.runs, *contrast.second.runs], lambda run: run.variant):
+            if sum(Status(run.status).is_final for run in runs) < contrast.deciding:
+                commands[runs[0].variant] = f"{command_of(db, runs[0], contrast.deciding)} {words}".rstrip()
     return list(commands.values())
 
 

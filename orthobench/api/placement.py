@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from orthobench.analysis.placement import Place, rivals, rivals_on
+from orthobench.analysis.placement import Place, rivals, rivals_on, step_milliseconds
 from orthobench.api.tuned_comparison import compare_tuned
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
@@ -17,7 +17,6 @@ from orthobench.options.run_options import RunOptions
 from orthobench.planning.tuned_protocol import protocol
 from orthobench.reporting.latex import escaped
 from orthobench.session.tuned_session import TunedColumn
-from orthobench.store import Run
 from orthobench.system.files import write_bytes
 
 INCHES, PANEL = 5.0, 2.4
@@ -139,16 +138,6 @@ def latex_row(model: str, placements: Sequence[Placement]) -> str:
 def column_names() -> list[str]:
     """Return the names of the columns, in the order of the protocol."""
     return [column.name for column in protocol().columns]
-
-
-def step_milliseconds(run: Run) -> float | None:
-    """Return the CPU time of a training step; None if the run did not measure it, or trained on a GPU."""
-    cpu, train = run.seconds.get("cpu"), run.seconds.get("train")
-    if run.device != "cpu" or cpu is None or train is None or not run.iterations:
-        return None
-    # The share of training in the wall clock, because CPU time is not counted by phase.
-    share = train / sum(seconds for phase, seconds in run.seconds.items() if phase != "cpu")
-    return float(1000 * cpu * share / run.iterations)
 
 
 def _place(result: TunedColumn) -> Place | None:

@@ -275,7 +275,7 @@ def print_contrasts(compared: Sequence[api.Contrast], value: str, db: Location) 
 
 
 def _more_seeds(contrasts: Sequence[api.Contrast], db: Location) -> list[str]:
-    """Return the commands that add the seeds which would decide; a selection of several variants has none."""
+    """Return the commands that add the seeds which would decide, and to how many."""
     commands = api.commands.deciding(contrasts, db)
     needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
-    return [f"train {needed} seeds of each:", *(f"  {command}" for command in commands)] if commands else []
+    return [f"bring these to {needed} seeds:", *(f"  {command}" for command in commands)] if commands else []

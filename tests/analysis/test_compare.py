@@ -12,12 +12,13 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
+from support.databases import RunDatabase, experiment
 from support.records import run_record
 
 from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.inference import compare_paired, compare_unpaired, holm
-from orthobench.api.commands import command_of
+from orthobench.api.commands import command_of, deciding
 from orthobench.cli.outcomes import of_contrast
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -326,7 +327,7 @@ def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
     assert "--db" not in text
     protect(tmp_path / "results.db")
     text = clear("compare", "model=rnn", "model=lstm").out
-    commands = re.findall(r"^  orthobench (sweep .*)$", text.partition("train 4 seeds of each:")[2], re.M)
+    commands = re.findall(r"^  orthobench (sweep .*)$", text.partition("bring these to 4 seeds:")[2], re.M)
     assert all(command.endswith(" --db results.db") for command in commands)
     assert [re.search(r"--models (\w+)", command)[1] for command in commands] == ["rnn", "lstm"]
     for command in commands:
@@ -335,6 +336,20 @@ def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
             *((seed, "finished") for seed in range(3)),
             (3, "missing"),
         ]
+
+
+def test_commands_are_those_of_variants_with_too_few_seeds_alone(tmp_path):
+    """The RNN has the four seeds that a test takes. The LSTM has a seed with each of two rates."""
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        for model, rate, seeds in (("rnn", 0.1, 4), ("lstm", 0.1, 1), ("lstm", 0.2, 1)):
+            for seed in range(seeds):
+                database.run(experiment(model, "last", []), seed, test=[0.1] * 4, learning_rate=rate)
+        (contrast,) = contrasts(store, ["model=rnn", "model=lstm"], {}, lambda run: run.status)
+        assert (str(contrast.standing), contrast.deciding) == ("few seeds", 4)
+        found = deciding([contrast], Location("made.db"))
+    parts = [re.findall(r"--models \w+|learning_rate=\S+|--seeds \d", command) for command in found]
+    assert parts == [["--models lstm", "--seeds 4", f"learning_rate={rate}"] for rate in (0.1, 0.2)]
 
 
 @pytest.mark.parametrize(

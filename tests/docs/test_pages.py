@@ -7,7 +7,6 @@ import math
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ import typer
 from orthobench.cli import app
 from orthobench.papers import find_study, papers
 from orthobench.plugins import Catalog
+from orthobench.reporting.account.abilities import compute_abilities
 from orthobench.reporting.account.commentary import read_commentary
 from orthobench.reporting.tables.reproduction import everything_measured
 from orthobench.settings import describe_settings
@@ -285,15 +285,23 @@ def test_findings_tell_fitting_from_keeping_the_state():
     assert "| models that lose | 1 | linear |" in totals
 
 
-def test_readme_names_the_cells_that_track_a5():
-    (study,) = [each for each in results.everything().studies if each.study.name == "state-tracking"]
-    (condition,) = [condition for figure, condition in study.conditions if figure == "A5"]
-    shares = {variant.label: [run.final_value or 0.0 for run in variant.finished] for variant in condition.variants}
-    assert {label for label, own in shares.items() if own and median(own) > 0.5} == {"PD-SSM", "sLSTM", "RNN"}
-    assert {len(own) for own in shares.values() if own} == {3}
-    text = " ".join((links.ROOT / "README.md").read_text().split())
-    named = "only PD-SSM, sLSTM and the plain RNN (median seed)"
-    assert f"{named} get more than half of the words of 256 elements right" in text
+def test_title_of_the_first_screen_and_of_readme_stands():
+    """Most orthogonal cells copy and none tracks parity, gated cells are the other way round, and no cell does both."""
+    found = compute_abilities(figures.matrix())
+    copying, parity = (
+        next(number for number, column in enumerate(found.columns) if column.label.startswith(task))
+        for task in ("copying", "parity")
+    )
+    orthogonal, gated = ({f.name: f for f in found.families}[name].cells for name in ("orthogonal", "gated"))
+    assert 2 * orthogonal[copying].reach > len(orthogonal[copying].members)
+    assert gated[parity].reach == len(gated[parity].members)
+    assert orthogonal[parity].reach == gated[copying].reach == 0
+    numbers = [found.columns[place].number for place in (copying, parity)]
+    both = [row.label for row in found.members if all((cell := row.cells[n]) and cell.score >= 0.9 for n in numbers)]
+    assert both == []
+    title = "Orthogonal cells copy, gated cells track a state, and no cell does both"
+    assert f"{title}." in " ".join((links.ROOT / "README.md").read_text().split())
+    assert read_commentary(results.COMMENTARY).title == title
 
 
 def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):

@@ -17,6 +17,7 @@ from orthobench.papers import Printed
 from orthobench.plugins import Catalog
 from orthobench.reporting.account.captions import BASELINE_WORDS, caption
 from orthobench.reporting.figures.drawing import (
+    BEST_WORDS,
     GAP,
     MEANINGS,
     PUBLISHED_SYMBOL,
@@ -399,6 +400,39 @@ def test_published_is_said_of_published_values_alone(database, monkeypatch, symb
     with same_everywhere():
         (legend,) = compose([("", figure)], 3.25, 1, 2.0).legends
     assert ("published" in {text.get_text() for text in legend.get_texts()}) == says
+
+
+@pytest.mark.parametrize(("selection", "epochs"), [("best_test", [0, 4]), ("last", [4])])
+def test_published_best_of_all_epochs_is_not_at_the_last_one(database, selection, epochs):
+    """The curves end at the fourth epoch."""
+    lstm = experiment("lstm", selection, [Printed(metric="mse", value=0.15)], artifact="figure 3")
+    for seed in (0, 1):
+        database.run(lstm, seed, test=FALLS)
+    (part,) = database.view(paper(lstm, artifacts=[{"name": "figure 3", "shows": "learning_curves"}])).artifacts
+    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    (shown,) = [trace for trace in figure.data if is_published(trace)]
+    assert (list(shown["x"]), set(shown["y"])) == (epochs, {0.15})
+    is_best = selection == "best_test"
+    assert (shown["mode"], PUBLISHED_WORDS in words, BEST_WORDS in words) == (
+        "lines" if is_best else "markers",
+        not is_best,
+        is_best,
+    )
+
+
+@pytest.mark.parametrize(("end", "says"), [(1e-6, ", ends below the frame, at 1e-06"), (0.11, "")])
+def test_curve_that_leaves_the_frame_says_where_it_ends(database, end, says):
+    """The axis is that of the RNN, which counts. The LSTM is a near miss, with fewer sequences than in the paper."""
+    printed = [Printed(metric="mse", outcome="falls")]
+    rnn, lstm = (experiment(model, "curve", printed, artifact="figure 2") for model in ("rnn", "lstm"))
+    more = {"task_settings": {**lstm.task_settings, "train_size": 400}, "training": {**lstm.training, "epochs": 1}}
+    database.run(lstm, 0, test=[0.7, 0.3, 0.2, end], train_size=100, epochs=4)
+    database.run(rnn, 0, test=[0.7, 0.3, 0.15, 0.1])
+    artifacts = [{"name": "figure 2", "shows": "learning_curves", "x": "iteration"}]
+    (part,) = database.view(paper(rnn, lstm.model_copy(update=more), artifacts=artifacts)).artifacts
+    ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    names = [trace["name"] for trace in figure.data if (trace.get("meta") or {}).get("near_miss")]
+    assert names == [f"lstm, n = 8, other data{says}"]
 
 
 def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from support.databases import LUCKY, experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.account.leaderboards import Lead, headline, leaderboard
+from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.condition_tables import condition_table
@@ -41,7 +43,7 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == "lstm in first place; MSE 0.1; 1 few seeds; seeds of each that a test takes: 4"
+    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 few seeds; seeds of each that a test takes: 4"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
@@ -97,6 +99,40 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
     assert re.findall(r'<span class="tag" title="[^"]*">(both solve it|clearly worse)</span>', page)[:1] == [
         "both solve it"
     ]
+
+
+def test_model_with_one_seed_is_not_first_although_its_value_is_the_best(database):
+    """The best one with three seeds is, and the others are tested next to it."""
+    ranks, words, rows = board(
+        database,
+        lem=[[0.5, 0.01]],
+        rnn=[[0.5, 0.02], [0.5, 0.03], [0.5, 0.04]],
+        gru=[[0.5, 0.1], [0.5, 0.11], [0.5, 0.12]],
+    )
+    assert ranks == [(1, "lem"), (2, "rnn"), (3, "gru")]
+    assert [row.standing for row in rows] == ["few seeds", None, "clearly worse"]
+    assert words.startswith(f"rnn {Lead.FIRST_OF_THREE}; MSE 0.03; ")
+
+
+@pytest.mark.parametrize("other", [0.01, 0.11])
+def test_same_variant_stands_for_a_model_in_the_matrix_and_in_the_ranking(database, other):
+    """Of two variants the one with three seeds, even if one seed of the other one is better."""
+    for seed, value in enumerate((0.1, 0.1, 0.1)):
+        database.run(experiment("lstm", "last", []), seed, test=[value] * 4, learning_rate=0.1)
+    database.run(experiment("lstm", "last", []), 0, test=[other] * 4, learning_rate=0.2)
+    database.run(experiment("rnn", "last", []), 0, test=[0.15] * 4)
+    conditions = collect(database.store)
+    (cell,) = [row.cells[0] for row in compute_matrix(conditions).rows if row.model == "lstm"]
+    (ranked,) = [row.variant for row in leaderboard(conditions[0]) if row.rank and row.variant.run.model == "lstm"]
+    assert cell.variant is ranked
+    assert ranked.scores == [0.1, 0.1, 0.1]
+
+
+def test_condition_without_a_result_has_an_empty_leaderboard(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.5], status=Status.RUNNING)
+    (condition,) = collect(database.store)
+    rows = leaderboard(condition)
+    assert (rows, headline(condition, rows)) == ([], Lead.NONE)
 
 
 def test_diverged_runs_rank_worst(database):

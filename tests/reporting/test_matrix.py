@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import trim_mean
 from support.databases import RunDatabase, experiment
 
+from orthobench.analysis.compare import contrasts
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.scores import score_of
 from orthobench.papers import find_paper
@@ -24,7 +25,7 @@ from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
-from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, note_on_tuning, picture
+from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, picture
 
 BASELINE = 0.2
 """The baseline that `RunDatabase` stores."""
@@ -56,8 +57,6 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
     rnn, lstm = cells["rnn"], cells["lstm"]
     assert (rnn.score, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
     assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, -1, True)
-    assert [row.model for row in matrix.rows] == ["rnn", "lstm"]
-    assert [row.family for row in matrix.rows] == ["plain", "gated"]
 
 
 def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path):
@@ -81,6 +80,17 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert len(re.findall(r'<td [^>]*class="(?:far )?best"', page)) == 2
     assert "It takes 5 seeds of each (<code>--seeds 5</code>) to test any of the 4 models" in page
+
+
+def test_number_of_fewer_than_three_seeds_is_never_bold(database):
+    """The best number is of one seed, so the best one with three seeds is bold."""
+    ends = {"lem": [0.0], "gru": [0.01, 0.02, 0.03], "lstm": [0.1, 0.1, 0.1]}
+    for model, values in ends.items():
+        for seed, end in enumerate(values):
+            database.run(experiment(model, "last", []), seed, test=[end] * 4)
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
+    assert {model: cell.is_best for model, cell in cells.items()} == {"lem": False, "gru": True, "lstm": False}
+    assert cells["lem"].standing_words == "it or the best has fewer than three seeds"
 
 
 def test_column_without_a_model_above_the_baseline_has_no_best(database):
@@ -143,8 +153,7 @@ def test_published_settings_go_before_untagged_ones_even_with_a_tag(database):
 def test_experiment_with_settings_chosen_here_is_marked_and_says_why(database, tmp_path):
     store_published(database, "chang2019", "table 1", ["antisymmetric"], 0.9, permuted=False)
     other = find_paper("chang2019").experiments("mnist", "antisymmetric")[0]
-    for seed in range(3):
-        database.run(other, seed, test=[0.99] * 4, learning_rate=0.5)
+    database.run(other, 0, test=[0.99] * 4, learning_rate=0.5)
     (row,) = matrix_of(database).rows
     cell = row.cells[0]
     assert (cell.judged, cell.variant.experiment.paper) == ("own", "chang2019")
@@ -235,18 +244,20 @@ def test_earlier_edition_is_named_on_the_page_of_its_task(database, tmp_path):
 
 
 def test_another_division_of_the_same_data_has_no_column_of_its_own(database, tmp_path):
-    def train(model: str, final: float, **sizes: int) -> Run:
+    def train(model: str, final: float, seed: int = 0, **sizes: int) -> Run:
         images = experiment(model, "last", []).model_copy(update={"task": "mnist", "task_settings": sizes})
-        return database.run(images, 0, test=[final] * 4)
+        return database.run(images, seed, test=[final] * 4)
 
     train("rnn", 0.5)
     train("lstm", 0.5)
-    undivided = train("antisymmetric", 0.9, train_size=60_000, validation_size=0)
+    undivided, *_ = [train("antisymmetric", 0.9, seed, train_size=60_000, validation_size=0) for seed in range(3)]
     matrix = matrix_of(database)
     (column,) = matrix.columns
     assert column.label == "MNIST"
     assert trained_by(column.command, "gru") == column.condition.key
     assert {row.model: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
+    cell = {row.model: row.cells[0] for row in matrix.rows}["antisymmetric"]
+    assert (cell.is_best, cell.is_compared, cell.seeds) == (False, False, 3)  # although no number is higher
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tabs = re.findall(r'<section [^>]*data-label="([^"]*)"', page)
     assert sorted(tabs) == ["MNIST, 55,000 training images", "MNIST, 60,000 training images"]
@@ -369,6 +380,24 @@ def test_trials_of_a_task_stand_last_on_its_page_without_a_rank(database, tmp_pa
     assert page.count('<table class="board">') == 1
 
 
+def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database, tmp_path):
+    """Two models train, and the runs of one have version 0, where the program has 1."""
+    for seed, model in itertools.product(range(3), ("rnn", "lstm")):
+        run = database.run(experiment(model, "last", []), seed, test=[0.1] * 4)
+        if model == "rnn":
+            database.store.update(run.id, {"spec": run.spec | {"model_version": "0"}})
+    matrix = matrix_of(database)
+    assert {row.model: row.cells[0].version for row in matrix.rows} == {"rnn": "0", "lstm": ""}
+    assert picture(matrix).count("50ⱽ") == 1
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert page.count('<sup aria-label="an earlier version of the model">v0</sup>') == 1
+    names = re.findall(r"<bdi>(RNN.*?|LSTM.*?)</bdi>", page)
+    assert names.count("RNN, version 0, now 1") > 1  # in the ranking, and in the table of all values
+    assert not [name for name in names if name.startswith("LSTM") and "version" in name]
+    (contrast,) = contrasts(database.store, ["model=rnn", "model=lstm"], {}, lambda run: run.status)
+    assert "'model=rnn' has runs of an earlier version of the model: rnn 0" in contrast.caution
+
+
 def test_perfect_baseline_leaves_nothing_to_solve(database):
     """It has the score 1 only for a perfect value; the same holds for `score_of` with a metric that is maximised."""
     database.baseline = 0.0
@@ -429,20 +458,38 @@ def test_quick_presets_are_folded(database, tmp_path):
     assert (">50<" in main, ">75<" in main) == (False, True)
 
 
-def test_columns_with_more_models_come_first(database):
-    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=10)
-    for model in ("rnn", "lstm"):
-        database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=12)
-    assert [column.condition.settings["sequence_length"] for column in matrix_of(database).columns] == [12, 10]
+def test_tasks_with_more_models_come_first_and_lengths_ascend(database):
+    copying = experiment("rnn", "last", []).model_copy(update={"task": "copying"})
+    database.run(copying, 0, test=[0.1] * 4, sequence_length=12)
+    database.run(copying, 0, test=[0.1] * 4, sequence_length=10)
+    for model, length in (("rnn", 12), ("rnn", 8), ("lstm", 12)):
+        database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    columns = [column.condition for column in matrix_of(database).columns]
+    assert [(each.task, each.settings["sequence_length"]) for each in columns] == [
+        ("adding", 8),
+        ("adding", 12),
+        ("copying", 10),
+        ("copying", 12),
+    ]
+
+
+def test_rows_are_by_family_and_name(database):
+    for model in ("rnn", "lem", "lstm", "scornn", "gru", "exprnn"):
+        database.run(experiment(model, "last", []), 0, test=[0.1] * 4)
+    assert [(row.family, row.label) for row in matrix_of(database).rows] == [
+        ("orthogonal", "EXPRNN"),
+        ("orthogonal", "scoRNN"),
+        ("gated", "GRU"),
+        ("gated", "LSTM"),
+        ("plain", "RNN"),
+        ("ODE", "LEM"),
+    ]
 
 
 def test_page_names_the_command_that_tunes_models(database, tmp_path):
     database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert "<code>orthobench compare-tuned</code>" in page
-    assert "`orthobench compare-tuned` trains them" in picture(
-        matrix_of(database), note=note_on_tuning(matrix_of(database))
-    )
 
 
 def test_heading_of_a_narrow_block_does_not_reach_into_the_next():

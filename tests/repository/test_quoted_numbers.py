@@ -31,6 +31,18 @@ def test_numbers_of_the_table_pass(tmp_path):
     assert list(wrong_numbers(tmp_path)) == []
 
 
+def test_numbers_of_the_commentary_are_those_of_the_tables(tmp_path):
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "REPRODUCTION.md").write_text(TABLE)
+    commentary = tmp_path / "reports" / "commentary.toml"
+    commentary.write_text("title = 'Of [1,035](REPRODUCTION.md#ends \"scoRNN\")'\n")
+    assert list(wrong_numbers(tmp_path)) == []
+    commentary.write_text("title = 'Of [1,036](REPRODUCTION.md#ends \"scoRNN\")'\n")
+    assert list(wrong_numbers(tmp_path)) == [
+        'reports/commentary.toml:1: 1,036 is not in the row "scoRNN" of table ends'
+    ]
+
+
 def test_wrong_numbers_are_listed_with_file_line_and_table(tmp_path):
     (tmp_path / "README.md").write_text(
         '# Title\n\n`code` [35](#ends) runs,\nand [12](#ends\n"scoRNN") and [2](#ends) and [0.25](#ends)\n' + TABLE

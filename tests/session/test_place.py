@@ -10,8 +10,8 @@ from support.command import call_here
 
 import orthobench as ob
 from orthobench.analysis import placement
-from orthobench.analysis.placement import Place, Rival, rivals
-from orthobench.api.placement import Placement, latex_row, step_milliseconds
+from orthobench.analysis.placement import Place, Rival, rivals, step_milliseconds
+from orthobench.api.placement import Placement, latex_row
 from orthobench.planning.tuned_protocol import protocol
 
 SIZES = {

@@ -20,6 +20,7 @@ from orthobench.analysis.horizons import (
     outcomes,
 )
 from orthobench.analysis.inference import Standing
+from orthobench.analysis.variants import newer_version
 from orthobench.papers import find_study
 from orthobench.reporting.account.leaderboards import is_past, leaderboard, more_seeds
 from orthobench.reporting.account.matrix import families_of_models
@@ -27,7 +28,6 @@ from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
 from orthobench.reporting.tables.study_tables import longer_table
-from orthobench.spec.index import index
 from orthobench.store import Run, Status
 from workshop.website.figures import SIZE
 from workshop.website.markdown import escape, table
@@ -119,11 +119,9 @@ def runs_table(results: Sequence[StoredStudy]) -> str:
 
 def _changed(runs: Sequence[Run]) -> list[str]:
     """Name the models whose runs are of an earlier version than the code's."""
-    plugins, earlier = index()["plugins"], set()
-    for run in runs:
-        now, then = plugins.get(f"model/{run.model}", {}).get("version"), run.spec["model_version"]
-        if now is not None and str(now) != str(then):
-            earlier.add(f"{run.model} (version {then}, now {now})")
+    earlier = {
+        f"{run.model} (version {run.spec['model_version']}, now {now})" for run in runs if (now := newer_version(run))
+    }
     return sorted(earlier)
 
 
@@ -189,7 +187,7 @@ def rankings_table(result: StoredStudy) -> str:
         best, baseline = ranked[0].variant.median, condition.baseline
         beats = best is not None and (baseline is None or is_past(best, baseline, condition.metric.sign))
         first = [row.variant.label for row in ranked if row.rank == 1 and beats]
-        standings = Counter(row.standing for row in ranked if row.rank != 1)
+        standings = Counter(row.standing for row in ranked if row.standing and row.rank != 1)
         more = more_seeds(condition, board, [result])
         rows.append(
             [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orthobench.analysis.judged import WORDS
-from orthobench.reporting.account.matrix import EDGE, FILL, LINEAR, OWN, MatrixColumn, MatrixRow, ResultMatrix
+from orthobench.reporting.account.matrix import EARLIER, EDGE, LINEAR, OWN, MatrixColumn, MatrixRow, ResultMatrix
 
 SEEDS = {1: "¹", 2: "²"}
 """The marks of a median over fewer seeds than three."""
@@ -17,18 +16,10 @@ CELL, ROW, TOP, BLOCK, LETTER, LINE = 44, 22, 150, 33, 6.8, 13
 letter, and the height of a line of a block's heading."""
 
 
-def note_on_tuning(matrix: ResultMatrix) -> str:
-    """Say that no model has been tuned yet, and which command does it; "" if one has."""
-    return f"{WORDS['tuned']}: no runs yet; `{FILL}` trains them" if matrix.lacks_tuned else ""
-
-
-def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
+def picture(matrix: ResultMatrix, dark: bool = False) -> str:
     """Draw the matrix as an SVG picture, for documents in which nothing can be clicked.
 
     Folded rows and columns are left out, and so are rows without a result in the other columns.
-
-    Args:
-        note: a line below the matrix.
     """
     colors = DARK if dark else LIGHT
     shown = matrix.shown
@@ -36,9 +27,8 @@ def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
     columns = [matrix.columns[number] for number in shown]
     left = round(LETTER * max((len(row.label) for row in rows), default=0)) + 16
     slanted = 0.75 * LETTER * max((len(column.label) for column in columns[-3:]), default=0)
-    width = max(left + CELL * len(columns) + round(slanted), round(LETTER * len(note)) + 16)
-    height = TOP + BLOCK + ROW * len(rows) + 10 + (ROW if note else 0)
-    foot = f'<text x="8" y="{height - 10}" fill="{colors["faint"]}">{_escaped(note)}</text>' if note else ""
+    width = left + CELL * len(columns) + round(slanted)
+    height = TOP + BLOCK + ROW * len(rows) + 10
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -48,7 +38,6 @@ def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
             *_heads(columns, colors, left),
             *_block_heads(matrix, colors, left),
             *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, shown, colors, left, dark)),
-            *([foot] if foot else []),
             "</svg>\n",
         ]
     )
@@ -92,7 +81,8 @@ def _drawn_row(
         )
         bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        letters = LINEAR * bool(cell.linear) + EDGE * bool(cell.edge) + OWN * bool(cell.chosen_here)
+        known = {LINEAR: cell.linear, EDGE: cell.edge, OWN: cell.chosen_here, EARLIER: cell.version}
+        letters = "".join(letter for letter, applies in known.items() if applies)
         marks = "↘" * cell.loses + letters + SEEDS.get(cell.seeds, "")
         words = f"{round(100 * cell.score)}{marks}"  # as a whole number, because a format would write -0
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'

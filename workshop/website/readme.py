@@ -16,16 +16,16 @@ from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.judged import Choice, choice_of
 from orthobench.analysis.paper_tables import TIMES, TableCell
-from orthobench.analysis.placement import FILE, HEADINGS, Rival
+from orthobench.analysis.placement import FILE, HEADINGS, Rival, step_milliseconds
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.api.placement import step_milliseconds
 from orthobench.planning.tuned_protocol import protocol
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models
+from orthobench.reporting.account.abilities import compute_abilities
+from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models, ranked
 from orthobench.reporting.account.paper_views import distinct_numbers
 from workshop.website import findings
+from workshop.website.abilities_picture import picture
 from workshop.website.markdown import renew_tables, table
-from workshop.website.matrix_picture import note_on_tuning, picture
 from workshop.website.predictors import Tuned, before_training, predictors_table
 from workshop.website.results import decided, everything
 
@@ -35,11 +35,11 @@ RESULTS = ROOT / "orthobench" / "analysis" / FILE
 
 
 def pictures() -> dict[Path, str]:
-    """Draw the pictures of the findings, and the matrix for light and dark pages, by the file of each picture."""
-    matrix = compute_matrix(everything().conditions)
+    """Draw the pictures of the findings, and the first screen for light and dark pages, by the file of each picture."""
+    abilities = compute_abilities(compute_matrix(everything().conditions))
+    assert abilities is not None
     return findings.pictures(everything()) | {
-        ROOT / "docs" / f"matrix-{name}.svg": picture(matrix, name == "dark", note_on_tuning(matrix))
-        for name in ("light", "dark")
+        ROOT / "docs" / f"matrix-{name}.svg": picture(abilities, name == "dark") for name in ("light", "dark")
     }
 
 
@@ -123,8 +123,9 @@ def layers_table() -> str:
         return any(is_layer(variant.run.model) for variant in condition.variants)
 
     matrix = compute_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
-    names = [f"`{row.label}`" if is_layer(row.model) else row.label for row in matrix.rows]
-    rows = [[name, *map(_score, row.cells)] for name, row in zip(names, matrix.rows, strict=True)]
+    best_first = ranked(matrix.rows, range(len(matrix.columns)))
+    names = [f"`{row.label}`" if is_layer(row.model) else row.label for row in best_first]
+    rows = [[name, *map(_score, row.cells)] for name, row in zip(names, best_first, strict=True)]
     return table(["layer or model", *(column.label for column in matrix.columns)], rows)
 
 

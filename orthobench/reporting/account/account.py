@@ -11,6 +11,7 @@ from typing import Any
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.papers.discrepancies import Discrepancy, discrepancies
+from orthobench.reporting.account.abilities import Abilities, compute_abilities
 from orthobench.reporting.account.captions import capitalized
 from orthobench.reporting.account.commentary import NONE, Commentary
 from orthobench.reporting.account.contents import Contents, contents_of
@@ -43,6 +44,8 @@ class Account:
         runs: all runs of conditions and studies.
         contents: the counts of runs, results and verdicts.
         matrix: how far each model gets on each task.
+        abilities: what each family of cells can learn; None if the matrix is so short that it says this itself.
+        explaining: the panel that explains the results (`Commentary.explanation`); None without it.
         trials: conditions of tasks in the matrix that are not in it themselves, because they are trials.
         quick: conditions at the size of quick presets.
         tasks: the conditions by task.
@@ -70,6 +73,8 @@ class Account:
     runs: list[Run]
     contents: Contents
     matrix: ResultMatrix
+    abilities: Abilities | None
+    explaining: Condition | None
     trials: set[str]
     quick: set[str]
     tasks: list[list[Condition]]
@@ -178,6 +183,8 @@ def account_of(
         runs=list(runs.values()),
         contents=contents,
         matrix=matrix,
+        abilities=compute_abilities(matrix),
+        explaining=_explaining(commentary, papers),
         trials=trials,
         quick=quick,
         tasks=tasks(conditions, trials, quick),
@@ -197,6 +204,19 @@ def account_of(
         discrepancies=discrepancies(),
         commentary=commentary,
     )
+
+
+def _explaining(commentary: Commentary, papers: Sequence[PaperView]) -> Condition | None:
+    """Return the panel that the author chose to explain the results, as far as it is measured."""
+    chosen = commentary.explanation
+    panels = [
+        panel
+        for view in papers
+        for part in view.artifacts
+        if chosen and (view.paper.key, part.artifact.name) == (chosen.paper, chosen.artifact)
+        for panel in part.panels
+    ]
+    return next(iter(panels), None)
 
 
 def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:

@@ -46,11 +46,37 @@ class Remark(BaseModel):
         return f"{text} ({', '.join(filter(None, (str(self.written), self.commit)))})"
 
 
-class Commentary(BaseModel):
-    """The content of a commentary's file: a text in Markdown, and remarks."""
+class Explanation(BaseModel):
+    """The figure that explains the results, with a heading and a text in Markdown.
+
+    Attributes:
+        paper: the key of the figure's paper.
+        artifact: the figure, of which the first panel is shown.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    title: str
+    paper: str
+    artifact: str
+    text: str
+
+
+class Commentary(BaseModel):
+    """The content of a commentary's file, in Markdown.
+
+    Attributes:
+        title: what the results show, in one line above the first table.
+        lead: the sentences below it.
+        explanation: why it is so.
+        text: what else there is to say, on a page of its own.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str = ""
+    lead: str = ""
+    explanation: Explanation | None = None
     text: str = ""
     remark: tuple[Remark, ...] = ()
 

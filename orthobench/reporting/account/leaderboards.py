@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, standings_summary
+from orthobench.analysis.inference import Standing, open_seeds, standings_in_ranking, standings_summary
+from orthobench.analysis.judged import representatives
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.scores import are_nearly_perfect
-from orthobench.analysis.statistics import Median
+from orthobench.analysis.statistics import FEWEST_SEEDS, Median
 from orthobench.errors import shell_command
 from orthobench.papers import find_paper
 from orthobench.reporting.account.studies import StoredStudy
@@ -27,10 +28,10 @@ class LeaderboardRow:
     """A row of a leaderboard.
 
     Attributes:
-        rank: equal for variants whose shown medians are equal; None for a variant that has none, because a better one
-            stands for its model.
+        rank: equal for variants whose shown medians are equal; None for a variant that has none, because another
+            one stands for its model.
         efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
-        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
+        standing: how the variant stands next to the best with three seeds, at 5 % over all rows; None for that one.
     """
 
     rank: int | None
@@ -51,17 +52,18 @@ def best_first(condition: Condition) -> Condition:
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     """Rank the models of a condition by the median over seeds of their final values, the best first.
 
-    The best variant of a model stands for it, and its others follow at the end. The variants of a single model are
-    ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    One variant of a model stands for it (`precedence`), and its others follow at the end. The variants of a single
+    model are ranked instead. A diverged run counts as the worst; variants without a finished or diverged run are left
+    out.
     """
     sign = condition.metric.sign
     scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    best = {variant.run.model: variant for _, variant in reversed(scored)}
+    chosen = representatives(condition)
     ranked: list[tuple[float, VariantData]] = []
     others: list[tuple[float, VariantData]] = []
     for score, variant in scored:
-        (ranked if len(best) == 1 or best[variant.run.model] is variant else others).append((score, variant))
+        (ranked if len(chosen) == 1 or chosen[variant.run.model] is variant else others).append((score, variant))
 
     def row(score: float, variant: VariantData, rank: int | None, standing: Standing | None) -> LeaderboardRow:
         size = variant.run.parameter_count
@@ -77,11 +79,10 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     ranks = [*(shown.index(text) + 1 for text in shown), *[None] * len(others)]
     # In one test, because the best variant of a model is chosen by the data, too.
     tested = [variant for _, variant in (*ranked, *others)]
-    states = standings_after_first(
+    states = standings_in_ranking(
         [variant.scores for variant in tested], [are_nearly_perfect(variant.scored) for variant in tested]
     )
-    places = [None, *states]
-    return [row(*pair, rank, place) for pair, rank, place in zip((*ranked, *others), ranks, places, strict=False)]
+    return [row(*pair, rank, state) for pair, rank, state in zip((*ranked, *others), ranks, states, strict=True)]
 
 
 class Lead(StrEnum):
@@ -93,6 +94,8 @@ class Lead(StrEnum):
     ALONE = "alone"
     LEADS = "ahead of all others"
     FIRST = "in first place"
+    FIRST_OF_THREE = "in first place of those with three seeds"
+    AHEAD = "ahead with fewer than three seeds"
     TIED = "tied"
 
 
@@ -102,20 +105,29 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
         return Lead.DIVERGED if rows else Lead.NONE
     best = rows[0].variant.median
-    first = [row.variant.label for row in rows if row.rank == 1]
-    states = [row.standing for row in rows if row.standing is not None and row.rank != 1]
-    lead = Lead.TIED if len(first) > 1 else Lead.FIRST
+    top = next((row for row in rows if row.standing is None), rows[0])  # the best one with three seeds
+    first = [row.variant.label for row in rows if row.rank == top.rank]
+    states = [row.standing for row in rows if row.standing is not None and row.rank != top.rank]
+    lead = Lead.TIED if len(first) > 1 else _place(top)
     if best and condition.baseline is not None and not _beats_baseline(condition, best):
-        lead, first, states = Lead.BASELINE, first[:1], []
+        lead, first, states = Lead.BASELINE, [rows[0].variant.label], []
     elif len(rows) == 1:
         lead = Lead.ALONE
     elif set(states) == {Standing.APART} and len(first) == 1:
         lead = Lead.LEADS
     shown = first if len(first) <= MOST_TIED else [*first[:FIRST_TIED], "others"]
-    value = f"{condition.metric.label or condition.metric.name} {best}"
+    shown_value = best if lead is Lead.BASELINE else top.variant.median
+    value = f"{condition.metric.label or condition.metric.name} {shown_value}"
     needed = _open_seeds(board) if states else None
     more = f"seeds of each that a test takes: {needed}" if needed else ""
     return "; ".join(filter(None, (f"{' and '.join(shown)} {lead}", value, standings_summary(states), more)))
+
+
+def _place(top: LeaderboardRow) -> Lead:
+    """Return what is said of the best row, as far as its seeds and those of the rows above it allow."""
+    if len(top.variant.scores) < FEWEST_SEEDS:
+        return Lead.AHEAD
+    return Lead.FIRST if top.rank == 1 else Lead.FIRST_OF_THREE
 
 
 def _open_seeds(board: Sequence[LeaderboardRow]) -> int | None:

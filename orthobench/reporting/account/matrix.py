@@ -12,18 +12,17 @@ from dataclasses import dataclass, replace
 from orthobench.analysis.by_length import HELD, solves_beyond
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import fits
-from orthobench.analysis.inference import Standing, seeds_of_ranking, standings_after_first
-from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, how_judged
+from orthobench.analysis.inference import MEANINGS, Standing, seeds_of_ranking, standings_in_ranking
+from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, first_paper, how_judged, precedence
 from orthobench.analysis.overall import Overall, overall
 from orthobench.analysis.rate_search import Edge
 from orthobench.analysis.scores import SOLVED, are_nearly_perfect
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.analysis.variants import group
+from orthobench.analysis.variants import group, newer_version
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
-from orthobench.papers import experiments, papers
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.names import NO_LABELS, in_words, name_of, short_labels
+from orthobench.reporting.account.names import KINDS, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -38,9 +37,18 @@ TRAINS = re.compile(r"(.*_)?(learning_rate|optimizer)|weight_decay|decay_exempt"
 """The settings of a model that separate no rows, because they say how it trains and not what it is."""
 FILL = "orthobench compare-tuned"
 """The command that fills the first block."""
-LINEAR, EDGE, OWN = "ᴸ", "ᴱ", "ᴼ"
-"""The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, and of settings of a
-paper's experiment that were chosen here, because no source states them."""
+LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
+"""The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
+experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
+FAMILIES = {
+    "orthogonal": "Orthogonal, unitary",
+    "gated": "Gated",
+    "plain": "Plain",
+    "linear": "Linear in the state",
+    "ODE": "Discretised ODEs",
+    "other": "Your own",
+}
+"""The families of built-in models and those of users' models, in order, in words; others have their own names."""
 MANY, SPARSE = 40, 0.25
 """Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
@@ -51,7 +59,7 @@ class MatrixCell:
 
     Attributes:
         condition: the task with its settings.
-        variant: the model's variant that stands for it on this task (`rank`).
+        variant: the model's variant that stands for it on this task (`precedence`).
         score: the median over seeds.
         low: the lowest seed.
         high: the highest seed.
@@ -61,7 +69,9 @@ class MatrixCell:
         choice: how a search chose the variant; None unless it is tuned.
         linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
             its inputs; empty if it could.
-        standing: how the cell stands next to the best one of its column; None for the best.
+        standing: how the cell stands next to the best one of its column with three seeds; None for the best.
+        is_compared: whether it is compared with the others: not if its training and validation data are divided in
+            another way than those of most.
     """
 
     condition: Condition
@@ -103,6 +113,11 @@ class MatrixCell:
         return self.choice.edge if self.choice and round(100 * self.score) < 100 else ""
 
     @property
+    def version(self) -> str:
+        """The version of the model whose runs these are, if it has a newer one; else ""."""
+        return str(self.variant.run.spec["model_version"]) if newer_version(self.variant.run) else ""
+
+    @property
     def raw(self) -> str:
         """The median of the metric itself, as published numbers have it."""
         value = self.variant.median
@@ -115,11 +130,25 @@ class MatrixCell:
         return "" if printed is None else printed.text
 
     standing: Standing | None = None
+    is_compared: bool = False
 
     @property
     def is_best(self) -> bool:
-        """Whether the cell is better than the baseline, and the best of its column or as good as its seeds show."""
-        return self.score > 0 and self.standing in (None, Standing.OVERLAPS, Standing.SOLVE)
+        """Whether the cell is better than the baseline, and the best of its column or as good as its seeds show.
+
+        With fewer than three seeds it is not.
+        """
+        is_good = self.standing in (None, Standing.OVERLAPS, Standing.SOLVE)
+        return self.is_compared and not self.has_few_seeds and self.score > 0 and is_good
+
+    @property
+    def standing_words(self) -> str:
+        """How the cell stands next to the best one, in words."""
+        if not self.is_compared:
+            return "its data are divided in another way than those of the others, so it is not compared"
+        if self.standing is None:
+            return "too few seeds to call it the best" if self.has_few_seeds else "the best"
+        return MEANINGS[self.standing].replace("the first", "the best")
 
     @property
     def is_far(self) -> bool:
@@ -133,29 +162,6 @@ class MatrixCell:
     @property
     def has_few_seeds(self) -> bool:
         return self.seeds < FEWEST_SEEDS
-
-    def rank(self, paper: str) -> tuple[bool | int | float, ...]:
-        """Return the place in the order in which a model's variants compete for a cell: the greatest is shown.
-
-        Tuned settings come first, then published ones, those of the column's paper before those of other papers, and
-        then an experiment whose settings were partly chosen here. Three seeds go before fewer, and earlier experiments
-        before later ones. The score decides only between settings that belong to no experiment.
-
-        Args:
-            paper: the key of the column's paper.
-        """
-        run, experiment = self.variant.run, self.variant.experiment
-        order = [each.identity for each in experiments(run.task, run.model)]
-        return (
-            self.judged == "tuned",
-            self.judged == "published",
-            experiment is not None,
-            experiment is not None and experiment.paper == paper,
-            not self.variant.tags,
-            not self.has_few_seeds,
-            -order.index(experiment.identity) if experiment else -len(order),
-            self.score,
-        )
 
     @property
     def loses(self) -> bool:
@@ -190,9 +196,7 @@ class MatrixColumn:
     @property
     def paper(self) -> str:
         """The paper whose experiments `run` takes first of those with a cell here, by its key; "" without any."""
-        members = [variant for condition in self.conditions for variant in _members(condition)]
-        own = {each.experiment.paper for each in members if each.experiment and not each.experiment.own_settings}
-        return next((paper.key for paper in papers() if paper.key in own), "")
+        return first_paper(variant for condition in self.conditions for variant in _members(condition))
 
     @property
     def is_folded(self) -> bool:
@@ -224,7 +228,7 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class ResultMatrix:
-    """The models with a result on any of the tasks, those that solve the most tasks first.
+    """The models with a result on any of the tasks, by family.
 
     Attributes:
         earlier: the keys of the conditions that later editions replace.
@@ -272,11 +276,11 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch,
     unless their models are tuned alike. Where some tasks have a paper's own experiment, or three seeds of several
     models, the other ones are left out as well, because they are trials. Columns are in blocks by how their numbers
-    came about (`MatrixColumn.block`), and in each block the columns with the most results come first. Tuned columns
-    order the rows, else all that are not folded.
+    came about (`MatrixColumn.block`). In each block the tasks with the most results come first, each by its lengths.
+    Rows are in the order of their families, and of their names.
 
-    A model's cell shows its tuned variant, or else the one with the settings of a paper's experiment; `MatrixCell.rank`
-    has the whole order. With other settings, a variant that has a tag counts only if its model has no other one on the
+    A model's cell shows its tuned variant, or else the one with the settings of a paper's experiment; `precedence` has
+    the whole order. With other settings, a variant that has a tag counts only if its model has no other one on the
     task. One tagged as tried never does, because the test has chosen among the trials. An earlier edition is left out
     (`Editions`).
 
@@ -301,7 +305,7 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
             MatrixColumn(each, label, _command(each[0], _block(each)), _block(each))
             for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
         ]
-    columns.sort(key=lambda column: ([*WORDS].index(column.block), -_models_of(column)))
+    columns = _in_order(columns)
     families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
@@ -317,10 +321,10 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         cells = names.setdefault((run.model, _value(run, separating.get(run.model))), [None] * len(columns))
         other = cells[number]
         paper = papers_of[number]
-        if other is None or cell.rank(paper) > other.rank(paper):
+        if other is None or _precedence(cell, paper) > _precedence(other, paper):
             cells[number] = cell
-    for number in range(len(columns)):
-        _rank(list(names.values()), number)
+    for number, column in enumerate(columns):
+        _rank(list(names.values()), number, column.condition.key)
     tuned = [number for number, column in enumerate(columns) if column.block == "tuned"]
     rows = []
     for (model, value), cells in names.items():
@@ -331,7 +335,34 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         rows.append(
             MatrixRow(label, model, family, cells, is_sparse and len(names) > MANY, _overall([cells[n] for n in tuned]))
         )
-    return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
+    rows.sort(key=lambda row: place_in_families(row.family, row.label))
+    return ResultMatrix(columns, rows, editions.earlier)
+
+
+def place_in_families(family: str, label: str) -> tuple[int, str, str]:
+    """Return the place of a model in the order of families, and of names within one."""
+    return [*FAMILIES, family].index(family), family, label.lower()
+
+
+def _in_order(columns: Sequence[MatrixColumn]) -> list[MatrixColumn]:
+    """Return columns by block, in it by task, those with most models first, and of a task by length."""
+    most: dict[tuple[Judged, str], int] = {}
+    for column in columns:
+        key = column.block, column.condition.task
+        most[key] = max(_models_of(column), most.get(key, 0))
+
+    def place(column: MatrixColumn) -> tuple[int, int, str, int, int]:
+        task = column.condition.task
+        length = column.condition.settings.get("sequence_length")
+        return (
+            [*WORDS].index(column.block),
+            -most[column.block, task],
+            task,
+            length if isinstance(length, int) else 0,
+            -_models_of(column),
+        )
+
+    return sorted(columns, key=place)
 
 
 def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
@@ -356,14 +387,14 @@ def _unfolded(columns: Sequence[MatrixColumn]) -> list[int]:
     return [number for number, column in enumerate(columns) if not column.is_folded] or [*range(len(columns))]
 
 
-def _rank(rows: Sequence[list[MatrixCell | None]], number: int) -> None:
-    """Set how the cells of a column stand next to the best one."""
-    ranked = [(cells, cell) for cells in rows if (cell := cells[number]) is not None]
-    ranked.sort(key=lambda each: -statistics.median(_gains(each[1].variant)))
-    samples = [_gains(cell.variant) for _, cell in ranked]
+def _rank(rows: Sequence[list[MatrixCell | None]], number: int, condition: str) -> None:
+    """Set how the cells of a column stand next to the best one of its condition with this key."""
+    ranked = [(cells, cell) for cells in rows if (cell := cells[number]) and cell.condition.key == condition]
+    ranked.sort(key=lambda each: -statistics.median(gains(each[1].variant)))
+    samples = [gains(cell.variant) for _, cell in ranked]
     solved = [are_nearly_perfect(cell.variant.scored) for _, cell in ranked]
-    for (cells, cell), standing in zip(ranked[1:], standings_after_first(samples, solved), strict=True):
-        cells[number] = replace(cell, standing=standing)
+    for (cells, cell), standing in zip(ranked, standings_in_ranking(samples, solved), strict=True):
+        cells[number] = replace(cell, standing=standing, is_compared=True)
 
 
 def families_of_models() -> dict[str, str]:
@@ -456,10 +487,14 @@ def _is_comparison(condition: Condition) -> bool:
     return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEWEST_SEEDS}) > 1
 
 
-def _gains(variant: VariantData) -> list[float]:
+def gains(variant: VariantData) -> list[float]:
     """Return the distance of each seed's end from its baseline, the greater the better; -infinity if it diverged."""
     sign = variant.run.main_metric.sign
     return [sign * (run.baselines[run.metric] - value) for run, value in variant.scored]
+
+
+def _precedence(cell: MatrixCell, paper: str) -> tuple[bool | int | float, ...]:
+    return precedence(cell.condition, cell.variant, paper)
 
 
 def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
@@ -533,9 +568,15 @@ def _value(run: Run, setting: str | None) -> str:
     return in_words(setting, value)
 
 
+def word_of_column(condition: Condition) -> str:
+    """Return the word by which `compare-tuned -t` names the column of a condition: a language, a group, or the task."""
+    name, _ = KINDS.get(condition.task, ("", ""))
+    return str(condition.settings.get(name, condition.task))
+
+
 def _command(condition: Condition, block: Judged) -> str:
     if block == "tuned":
-        return shell_command("compare-tuned", "-t", condition.task, "--models", "MODEL")
+        return shell_command("compare-tuned", "-t", word_of_column(condition), "--models", "MODEL")
     plugin = index()["plugins"].get(f"task/{condition.task}", {"settings": []})
     defaults = {each["name"]: each["default"] for each in plugin["settings"]}
     settings = [

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from orthobench.analysis.conditions import Condition, VariantData, name_of_task
+from orthobench.analysis.variants import newer_version
 from orthobench.errors import UsageError
 from orthobench.papers import Experiment
 from orthobench.settings import text
@@ -34,6 +35,7 @@ PHRASES = {
     "shortest": "trained from length {}",
     "test_longest": "tested up to length {}",
     "test_shortest": "tested from length {}",
+    "model_version": "version {}",
 }
 """Settings whose names alone do not say what they are."""
 FLAGS = {
@@ -79,6 +81,8 @@ def _named(variant: VariantData, labels: Mapping[str, str]) -> VariantData:
         return variant
     settings = re.split(r" (?=[a-z]\w*=)", variant.label.removeprefix(model))[1:]
     words = [in_words(*setting.split("=", 1)) for setting in settings]
+    if version := newer_version(variant.run):
+        words.append(f"now {version}")  # after the version of the runs, the last of a label's settings
     return replace(variant, label=", ".join([name, *filter(None, words)]))
 
 

@@ -48,6 +48,7 @@ MEANINGS = {
 PUBLISHED_SYMBOL = "circle-x-open"
 """The symbol of a published value; no symbol above, nor this one, is that of a curve (`styles.ALL_SYMBOLS`)."""
 PUBLISHED_WORDS = "Crossed circles: published."
+BEST_WORDS = "Dotted lines: published as the best of all epochs, so of no epoch in particular."
 
 
 def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
@@ -174,6 +175,24 @@ def first_names(names: Sequence[str]) -> str:
 def is_published(trace: FigureRecord) -> bool:
     """Return whether a trace shows published values; its symbol alone does not say so."""
     return bool((trace.get("meta") or {}).get("published"))
+
+
+def published_words(figure: Figure) -> str:
+    """Say how a figure of learning curves shows published values; "" if it has none."""
+    modes = {trace["mode"] for trace in figure.data if is_published(trace)}
+    words = {"markers": PUBLISHED_WORDS, "lines+markers": PUBLISHED_WORDS, "lines": BEST_WORDS}
+    return " ".join(dict.fromkeys(words[mode] for mode in sorted(modes, reverse=True)))
+
+
+def beyond_frame(figure: Figure, values: ArrayLike) -> str:
+    """Say where a curve that leaves the y axis ends, "ends below the frame, at 1e-09"; "" if it ends within."""
+    axis, finite = figure.layout["yaxis"], np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    if "range" not in axis or not len(finite):
+        return ""
+    end = float(finite[-1])
+    low, high = (10**bound if axis.get("type") == "log" else bound for bound in axis["range"])
+    return "" if low <= end <= high else f"ends {'below' if end < low else 'above'} the frame, at {end:.1g}"
 
 
 def is_mark(trace: FigureRecord) -> bool:

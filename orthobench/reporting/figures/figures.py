@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.analysis.logged import Logged, named
 from orthobench.analysis.variants import are_in_cpu_time, of_one_machine, untimed
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
+from orthobench.papers import Experiment
 from orthobench.reporting.account.captions import BASELINE_WORDS, caption
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
@@ -25,6 +26,7 @@ from orthobench.reporting.figures.drawing import (
     empty_figure,
     first_names,
     frame,
+    published_words,
     show_gaps,
     span_a_decade,
 )
@@ -80,11 +82,11 @@ NORMS = {
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
     ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
+    curves = learning_curves(condition, styles)
     drawings = {
         "curves": (
-            caption("Learning curves", condition, baseline=True)
-            + (f" {PUBLISHED_WORDS}" if published(condition) else ""),
-            learning_curves(condition, styles),
+            f"{caption('Learning curves', condition, baseline=True)} {published_words(curves)}".rstrip(),
+            curves,
         ),
         **{
             score: (caption(words, condition), orthogonality(condition, styles, of=score))
@@ -128,6 +130,7 @@ def learning_curves(
     name: str = "",
     split: str = "test",
     printed: Mapping[str, float] | None = None,
+    bests: Collection[str] = (),
 ) -> Figure:
     """Draw a metric over epochs or iterations: the median over seeds, in a band from the lowest to the highest seed.
 
@@ -136,11 +139,13 @@ def learning_curves(
         name: the metric; none: the main one.
         split: "test", "valid" or "train".
         printed: published values by the variants' labels, to mark at the right end; none: those of the main metric.
+        bests: the labels whose published value is the best of all evaluations, a line, because it has no place.
     """
     metric = condition.metric_named(name)
     if printed is None:
         is_main = (split, metric.name) == ("test", condition.metric.name)
         printed = published(condition) if is_main else {}
+        bests = [variant.label for variant in condition.variants if is_of_all_epochs(variant.experiment)]
     figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
     last = 0.0
     courses: dict[str, NDArray[np.float64]] = {}
@@ -158,7 +163,8 @@ def learning_curves(
     figure.update_xaxes(range=[0, last or 1])
     for variant, style in styled(condition, styles, figure):
         if last and variant.label in printed:
-            _add_published(figure, last, printed[variant.label], variant.label, style)
+            add = _add_best if variant.label in bests else _add_published
+            add(figure, last, printed[variant.label], variant.label, style)
     baseline = condition.baseline if metric.name == condition.metric.name else None
     _focus(figure, courses, metric, baseline, [value for label, value in printed.items() if label in courses])
     if baseline is not None:
@@ -316,6 +322,22 @@ def published(condition: Condition) -> dict[str, float]:
     """Return the published values of the main metric, by the labels of the variants with the paper's own settings."""
     found = {variant.label: variant.printed for variant in condition.variants}
     return {label: printed.value for label, printed in found.items() if printed and printed.value is not None}
+
+
+def is_of_all_epochs(experiment: Experiment | None) -> bool:
+    """Return whether the published values of an experiment are the best of all its evaluations."""
+    return experiment is not None and experiment.selection in ("best_test", "best_valid")
+
+
+def _add_best(figure: Figure, x: float, y: float, label: str, style: Style) -> None:
+    figure.add_scatter(
+        x=[0, x],
+        y=[y, y],
+        mode="lines",
+        name=f"{html.escape(label)}, published best",
+        meta={"published": True, "label": f"{label}, published best"},
+        line={"dash": "dot", "width": 1, "color": style.color},
+    )
 
 
 def _add_published(figure: Figure, x: float, y: float, label: str, style: Style) -> None:

@@ -19,10 +19,10 @@ from orthobench.reporting.account.paper_views import ArtifactView, NearMiss
 from orthobench.reporting.figures import figures
 from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
-    PUBLISHED_WORDS,
     add_curve,
+    beyond_frame,
     is_edge,
-    is_published,
+    published_words,
 )
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
@@ -85,14 +85,15 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     else:
         metric = panel.metric_named(artifact.metric)
         marks = _published(printed, metric.name, artifact.split)
-        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks)
+        bests = [each.label for each in printed.printed if figures.is_of_all_epochs(each)] if printed else []
+        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks, bests)
         _add_printed_curves(figure, part, panel, styles)
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
         if not any("model" in trace.get("meta", {}) for trace in figure.data):
             figure = None
         else:
-            if any(map(is_published, figure.data)):
-                missing = f" {PUBLISHED_WORDS}{missing}"
+            if words := published_words(figure):
+                missing = f" {words}{missing}"
             if printed:
                 missing += NEAR_MISSES if _add_near_misses(figure, part.artifact, printed.near_misses) else ""
     if figure is None:
@@ -105,9 +106,10 @@ def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[N
     """Add the medians of near misses as thin grey lines, and return whether there are any."""
     traces = len(figure.data)
     for number, near in enumerate(near_misses):
-        variant, label = near.variant, f"{near.experiment.label}, other data"
+        variant = near.variant
         metric = artifact.metric or variant.run.metric
         curve = curve_over_seeds(variant.series(artifact.split, metric), variant.finished)
+        label = ", ".join(filter(None, (f"{near.experiment.label}, other data", beyond_frame(figure, curve.median))))
         before = len(figure.data)
         epochs = near.experiment.settings.get("epochs") or 1
         # The paper's epochs, because one of fewer sequences is shorter.

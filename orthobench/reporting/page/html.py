@@ -15,6 +15,7 @@ from markupsafe import Markup
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
 from orthobench.papers import Study
+from orthobench.reporting.account.abilities import questions
 from orthobench.reporting.account.account import Account, account_of, compute_account
 from orthobench.reporting.account.commentary import NONE, Commentary
 from orthobench.reporting.account.contents import Contents
@@ -124,6 +125,7 @@ def _page(account: Account, sweeps: Sequence[Mapping[str, Any]] | None = None, c
         *(part.block for part in drawn.parts.values()),
         *_run_blocks(account, cache),
         json_block("about", account.plugins),
+        *([json_block("abilities", questions(account.abilities))] if account.abilities else []),
     ]
     return _render(account, drawn, blocks, is_live=sweeps is not None)
 

@@ -9,13 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
+from orthobench.analysis.by_length import HELD
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.claims.claim import ModelClaim
 from orthobench.analysis.claims.gradients import VectorClaim
 from orthobench.analysis.conditions import VariantData
+from orthobench.reporting.account.abilities import AbilityCell, Member
 from orthobench.reporting.account.regressions import GatedNumber
 from orthobench.reporting.account.verdict_sheet import Dot
 from orthobench.reporting.figures.decimate import thinned
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.styles import GREY, PALETTE
 
 WIDTH, HEIGHT = 480, 112
 GATE_HEIGHT, MARGIN = 130, 14
@@ -26,6 +30,10 @@ LINES, RIVAL_LINES = 5, 2
 REACH = 4.0
 """Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge, and
 intervals that go beyond end in arrowheads."""
+STRIP_WIDTH, STRIP_HEIGHT, AXIS, NEAR = 112, 22, 17, 3.0
+"""Of a strip of scores: its size, the height of its axis, and the distance within which dots are stacked."""
+SKETCH_WIDTH, SKETCH_HEIGHT, DECADES = 300, 118, 5
+"""Of a sketch: its size, and the number of decades between two lines."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -195,4 +203,89 @@ def draw_gate(number: GatedNumber) -> Markup:
     name = escape(f"{number.run}, {number.metric}: {number.newest.words}")
     return Markup(
         f'<svg class="gate" viewBox="0 0 {WIDTH} {GATE_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+    )
+
+
+def strip(cell: AbilityCell) -> Markup:
+    """Draw the scores of a family on a task from 0 to 100, with a dashed line at 90, as dots that are stacked if near.
+
+    The best member has a large dot with a bar from its lowest to its highest seed. Dots of fewer than three seeds are
+    hollow. Scores below 0 are at 0.
+    """
+    best, others = cell.best, cell.members[1:]
+
+    def across(score: float) -> float:
+        return 5 + max(0.0, min(1.0, score)) * (STRIP_WIDTH - 10)
+
+    heights: dict[int, list[int]] = {}
+    for number, member in enumerate(others):
+        heights.setdefault(round(across(member.cell.score) / NEAR), []).append(number)
+    dots = []
+    for place, stack in heights.items():
+        bottom = AXIS - (5.5 if abs(place * NEAR - across(best.cell.score)) < 2 * NEAR else 0)
+        step = min(3.2, (bottom - 2) / len(stack))
+        dots += [
+            f'<circle class="rest{_hollow(others[number])}" cx="{place * NEAR:.1f}" '
+            f'cy="{bottom - level * step:.1f}" r="1.5"/>'
+            for level, number in enumerate(stack)
+        ]
+    ends = f"M{across(best.cell.low):.1f} {AXIS}H{across(best.cell.high):.1f}"
+    names = ", ".join(f"{each.label} {round(100 * each.cell.score)}" for each in cell.members)
+    return Markup(
+        f'<svg class="members" viewBox="0 0 {STRIP_WIDTH} {STRIP_HEIGHT}" width="{STRIP_WIDTH}" '
+        f'height="{STRIP_HEIGHT}" aria-hidden="true"><title>{escape(names)}</title>'
+        f'<path class="axis" d="M5 {AXIS}H{STRIP_WIDTH - 5}"/><path class="limit" d="M{across(HELD):.1f} 3V21"/>'
+        f'{"".join(dots)}<path class="range" d="{ends}"/>'
+        f'<circle class="best{_hollow(best)}" cx="{across(best.cell.score):.1f}" cy="{AXIS}" r="4"/></svg>'
+    )
+
+
+def _hollow(member: Member) -> str:
+    return " hollow" if member.cell.has_few_seeds else ""
+
+
+def sketch(figure: Figure) -> Markup:
+    """Draw the lines of a figure with models and logarithmic values, each named where its values begin."""
+    lines = [
+        (trace["name"], np.asarray(trace["x"], float), np.asarray(trace["y"], float), trace["line"]["color"])
+        for trace in figure.data
+        if trace.get("mode", "").startswith("lines+") and trace.get("meta", {}).get("model")
+    ]
+    positive = [(name, x[y > 0], np.log10(y[y > 0]), color) for name, x, y, color in lines if (y > 0).any()]
+    if not positive:
+        return Markup()
+    left, right = min(x.min() for _, x, _, _ in positive), max(x.max() for _, x, _, _ in positive)
+    low = DECADES * math.floor(min(y.min() for *_, y, _ in positive) / DECADES)
+    high = DECADES * math.ceil(max(y.max() for *_, y, _ in positive) / DECADES)
+
+    def across(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(34 + (x - left) / (right - left) * (SKETCH_WIDTH - 44), float)
+
+    def up(y: npt.NDArray[np.float64] | float) -> npt.NDArray[np.float64]:
+        return np.asarray(8 + (high - np.asarray(y)) / (high - low) * (SKETCH_HEIGHT - 26), float)
+
+    parts = []
+    for power in range(low, high + 1, DECADES):
+        parts.append(f'<path class="grid" d="M34 {up(power):.1f}H{SKETCH_WIDTH - 10}"/>')
+        exponent = f'<tspan dy="-4" font-size="7">{power}</tspan>' if power else ""
+        text = f"10{exponent}" if power else "1"
+        parts.append(f'<text class="tick" x="30" y="{up(power) + 3:.1f}" text-anchor="end">{text}</text>')
+    for name, x, y, color in positive:
+        at, heights = across(x), up(y)
+        chosen = thinned(heights, LINE_POINTS)
+        style = f"var(--model-{[*PALETTE, GREY].index(color)})"
+        parts.append(f'<path class="line" style="stroke: {style}" d="{path(at[chosen], heights[chosen])}"/>')
+        words = f"{escape(name)}, {10 ** y[0]:.0e} at step {x[0]:.0f}".replace("e-0", "e-")
+        right_of, below = (12, 4) if at[0] > SKETCH_WIDTH / 4 else (2, 13)
+        place = f'x="{at[0] + right_of:.0f}" y="{heights[0] + below:.0f}"'
+        parts.append(f'<text {place} style="fill: {style}">{words}</text>')
+    foot = f'y="{SKETCH_HEIGHT - 2}"'
+    parts.append(f'<text class="tick" x="34" {foot}>step {left:.0f}, the first input</text>')
+    parts.append(
+        f'<text class="tick" x="{SKETCH_WIDTH - 8}" {foot} text-anchor="end">step {right:.0f}, the answer</text>'
+    )
+    names = ", ".join(name for name, *_ in positive)
+    return Markup(
+        f'<svg class="sketch" viewBox="0 0 {SKETCH_WIDTH} {SKETCH_HEIGHT}" role="img" '
+        f'aria-label="The size of the gradient at each step: {escape(names)}">{"".join(parts)}</svg>'
     )

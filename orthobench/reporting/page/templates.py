@@ -29,7 +29,7 @@ from orthobench.reporting.figures.drawn_studies import figures_of
 from orthobench.reporting.figures.figures import SCORES, without_score
 from orthobench.reporting.figures.paper_figures import printed_panels
 from orthobench.reporting.page.commentary import prose
-from orthobench.reporting.page.sparks import REACH, dot_plot, draw_gate, spark
+from orthobench.reporting.page.sparks import REACH, dot_plot, draw_gate, sketch, spark, strip
 from orthobench.reporting.tables.condition_tables import seconds_heading
 from orthobench.reporting.tables.printed_numbers import numbers_table
 from orthobench.reporting.tables.reproduction import where_it_was_run
@@ -94,7 +94,9 @@ FILTERS = (
     regressions,
     seconds_heading,
     signed,
+    sketch,
     spark,
+    strip,
     untimed,
     where_it_was_run,
     without_score,

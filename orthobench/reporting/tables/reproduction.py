@@ -11,13 +11,16 @@ from dataclasses import replace
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds
+from orthobench.analysis.judged import WORDS
 from orthobench.analysis.paper_tables import TableCell, TableRow
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.analysis.variants import chosen_tests
 from orthobench.errors import counted
 from orthobench.metric import STEP
+from orthobench.reporting.account.abilities import Abilities, compute_abilities
 from orthobench.reporting.account.captions import where
 from orthobench.reporting.account.commentary import NONE, Commentary, Remark, verdicts_of
+from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.names import full_title
 from orthobench.reporting.account.paper_views import ArtifactView, PaperView
 from orthobench.reporting.account.printed_numbers import explanation, printed_numbers
@@ -33,6 +36,9 @@ from orthobench.store import Run, Status
 BEGINNING = """# What was reproduced
 
 <!-- Written by `orthobench report --format reproduction`, with the text and the remarks of its --commentary. -->
+"""
+ABOUT_ABILITIES = """Scores run from 0, the best guess without memory, to 100, perfect. A cell reaches 90 if its median
+seed does, with at least three seeds; the best one is that with the highest score of those.
 """
 WITHOUT_RESULT = "Runs without a result, which decide no claim"
 """The title of the table of interrupted, failed and running runs."""
@@ -58,6 +64,8 @@ def reproduction(
     papers |= {run.key for result in studies for run in result.runs}
     shown = [own for each in conditions if (own := _of_runs(each, papers))] if only_papers else conditions
     parts = [BEGINNING, f"<!-- table: measured -->\n\n{everything_measured(views)}\n<!-- end of table -->\n"]
+    if not only_papers and (abilities := compute_abilities(compute_matrix(conditions))):
+        parts += ["## What each family of cells can learn\n", ABOUT_ABILITIES, _abilities(abilities)]
     parts += [f"{commentary.text.strip()}\n"] if commentary.text else []
     parts += ["## Where it was run\n", _markdown([_machines(shown)])]
     if without := _without_result(shown):
@@ -85,6 +93,24 @@ def everything_measured(views: Sequence[PaperView]) -> str:
     header = ["paper", "result", "published", "measured [90 % interval]", "seeds", "verdict"]
     rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
     return _markdown([table_of("", header, rows)]) if rows else "Nothing is measured yet.\n"
+
+
+def _abilities(abilities: Abilities) -> str:
+    """Return the first screen as a table with a row for each cell."""
+    header = ["family: task", "settings", "reach 90", "cells", "best", "score", "lowest seed", "highest seed", "seeds"]
+    rows = [
+        [
+            f"{family.title}: {column.label}",
+            WORDS[column.column.block],
+            str(cell.reach),
+            str(len(cell.members)),
+            cell.best.label,
+            *(str(round(100 * score)) for score in (cell.best.cell.score, cell.best.cell.low, cell.best.cell.high)),
+            str(cell.best.cell.seeds),
+        ]
+        for family, column, cell in abilities.cells()
+    ]
+    return f"<!-- table: abilities -->\n\n{_markdown([table_of('', header, rows)])}\n<!-- end of table -->\n"
 
 
 def _measured(part: ArtifactView) -> Iterator[list[str]]:

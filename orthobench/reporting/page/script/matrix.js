@@ -1,4 +1,4 @@
-// The matrix of the overview: its order by a column, its filter, and the commands of the cells without runs. A live page
+// The matrix: its order by a column, its filter, and the commands of the cells without runs. A live page
 // replaces the table, so it is looked up at each click.
 
 import { button, copyButton, element } from "./elements.js";
@@ -50,7 +50,7 @@ export function startMatrix() {
   matrixForm.addEventListener("change", filterMatrix);
   matrixForm.addEventListener("reset", () => setTimeout(filterMatrix));
   filterMatrix();
-  document.getElementById("view-overview").addEventListener("click", ({ target }) => {
+  matrixForm.closest(".view").addEventListener("click", ({ target }) => {
     const node = /** @type {Element} */ (target);
     /** @type {HTMLTableCellElement | null} */
     const heading = node.closest("#solves thead th");

@@ -1,5 +1,6 @@
 // Starts the page.
 
+import { startAsk } from "./ask.js";
 import { dark, theme } from "./colours.js";
 import { unpackIndex } from "./data.js";
 import { element, withAttributes } from "./elements.js";
@@ -33,6 +34,7 @@ async function start() {
   if (typeof DecompressionStream === "undefined") return tooOld();
   showAtOnce();
   theme.palette = (await unpackIndex()).palette;
+  await startAsk();
   if (isLive) await showHead();
   await show(true);
   if (isLive) startAsking();

@@ -72,6 +72,19 @@ interface DrawnAxis {
   _length: number;
 }
 
+/** What the page knows of each pair of cells, as `questions` in `account/abilities.py` writes it. */
+interface Questions {
+  answers: string[];
+  swapped: number[];
+  open: number[];
+  seeds: number;
+  command: string;
+  columns: { label: string; note: string; word: string }[];
+  /** A cell has its median, its lowest and its highest score, and its number of seeds. */
+  members: { label: string; model: string; time: number | null; cells: ([number, number, number, number] | null)[] }[];
+  pairs: ([number, number | null] | null)[][];
+}
+
 /** Iterations and seconds per epoch, by the label of a variant. */
 type Rates = Record<string, [number | null, number | null]>;
 
