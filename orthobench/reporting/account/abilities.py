@@ -28,6 +28,7 @@ from orthobench.reporting.account.matrix import (
     gains,
     word_of_column,
 )
+from orthobench.reporting.account.names import short_title
 from orthobench.store import Run
 
 FEW_ROWS = 12
@@ -35,7 +36,10 @@ FEW_ROWS = 12
 MOST_COLUMNS = 6
 """The most tasks that fit next to each other."""
 COMMON = 0.5
-"""Columns without tuned results are shown if they have at least this share of the models of the fullest one."""
+"""Columns are shown if they have at least this share of the models of the fullest one.
+
+Otherwise the count of those members that a search has reached would be read as that of the family.
+"""
 NOTHING = 0.1
 """Two cells whose scores are both below this learn nothing, and none is better."""
 
@@ -92,7 +96,8 @@ class AbilityColumn:
 
     @property
     def label(self) -> str:
-        return self.column.label
+        """The name of the task, with its length: no other column is of this task, and `note` has ranges of lengths."""
+        return short_title(self.column.condition, has_others=True)
 
     @property
     def is_tuned(self) -> bool:
@@ -156,8 +161,8 @@ class Abilities:
 def compute_abilities(matrix: ResultMatrix) -> Abilities | None:
     """Return what each family can learn; None if the matrix is so short that it says this itself.
 
-    Each task has one column: the tuned one, else of those that are neither of a paper nor a quick preset the one with
-    most seeds. Results of different settings are never in one cell.
+    Each task has one column: the tuned one if it has most models, else of those that are neither of a paper nor a quick
+    preset the one with most seeds. Results of different settings are never in one cell.
     """
     columns = _columns(matrix)
     rows = [row for row in matrix.rows if any(row.cells[column.number] for column in columns)]
@@ -181,7 +186,7 @@ def _columns(matrix: ResultMatrix) -> list[AbilityColumn]:
 
     chosen: dict[str, int] = {}
     for number, column in enumerate(matrix.columns):
-        if column.block == "tuned" or (column.block == "own" and counts[number] >= COMMON * most):
+        if column.block in ("tuned", "own") and counts[number] >= COMMON * most:
             word = word_of_column(column.condition)
             other = chosen.setdefault(word, number)
             if matrix.columns[other].block == column.block and seeds(number) > seeds(other):

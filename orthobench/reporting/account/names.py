@@ -139,18 +139,25 @@ def _task_settings(condition: Condition) -> dict[str, Any]:
 def short_labels(conditions: Sequence[Condition]) -> list[str]:
     """Name each condition by its title and the fewest settings that tell it from the others.
 
-    Texts come first, and sizes of data sets last.
+    Texts come first, then numbers, then sizes of data sets and shortest lengths. What validation is like comes last,
+    because no shown score is of it.
     """
     of_task = Counter(condition.task for condition in conditions)
-    labels = [_short_title(each, of_task[each.task] > 1) for each in conditions]
+    labels = [short_title(each, of_task[each.task] > 1) for each in conditions]
     names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
 
     def is_number(name: str) -> bool:
         return any(isinstance(condition.settings.get(name), (int, float)) for condition in conditions)
 
-    def place(name: str) -> tuple[bool, bool, bool]:
+    def place(name: str) -> tuple[bool, bool, bool, bool]:
         is_flag = any(isinstance(condition.settings.get(name), bool) for condition in conditions)
-        return is_number(name) and not is_flag, name.endswith("_size"), name != "train_size"
+        of_validation = name.startswith("validation_")
+        return (
+            of_validation,
+            is_number(name) and not is_flag,
+            name.endswith(("_size", "shortest")),
+            name != "train_size",
+        )
 
     for name in sorted(names, key=place):
         same = {label for label in labels if labels.count(label) > 1}
@@ -164,7 +171,7 @@ def short_labels(conditions: Sequence[Condition]) -> list[str]:
     return labels
 
 
-def _short_title(condition: Condition, has_others: bool) -> str:
+def short_title(condition: Condition, has_others: bool) -> str:
     """Return the title of a condition, without its length if its task has no others."""
     name, phrase = KINDS.get(condition.task, ("", ""))
     if name in condition.settings:
