@@ -478,7 +478,7 @@ def test_unknown_option_that_is_no_setting_is_not_called_one(orthobench):
         (("run", "adding", "scornn", "--epochs"), "error: Option '--epochs' requires an argument."),
         (("sweep", "adding", "--models", "scornn,", "lstm"), "a list has no spaces: write scornn,lstm"),
         (("report", "--html", "page.html"), "the file is written --out page.html"),
-        (("run", "adding", "torch.nn.GRU"), "a colon is before the class, torch.nn:GRU"),
+        (("run", "adding", "torch.nn.GRU"), "./cell.py:MyCell or torch.nn:GRU"),
         (("run", ".", "gru"), "your own data is a task if you write array:."),
         (("tune", "adding", "-m", "rnn", "--grid", "learning_rate=1e-4..1e-2:lgo", "--trials", "2"), "first..last:log"),
     ],

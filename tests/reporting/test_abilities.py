@@ -95,11 +95,11 @@ def test_tuned_results_lead_and_are_in_no_cell_with_others(database, monkeypatch
     assert [[cell.percent for cell in family.cells] for family in found.families] == [[20, 60]] * 2
 
 
-def test_column_with_few_models_waits_until_it_is_tuned(database):
+def test_column_with_few_models_waits_for_more(database):
     for model in ("scornn", "lstm", "gru"):
         plant(database, model, 95, 95, 95)
     plant(database, "scornn", 95, 95, 95, task="copying")
-    assert [column.label for column in abilities_of(database).columns] == ["adding"]
+    assert [column.label for column in abilities_of(database).columns] == ["adding, T = 10"]
 
 
 def test_short_matrix_is_its_own_summary(database, monkeypatch, tmp_path):
@@ -189,7 +189,9 @@ def test_documents_show_the_numbers_of_the_page(database):
     plant(database, "scornn", 94, 96, 97)
     plant(database, "lstm", 10, 20, 30)
     conditions = collect(database.store)
-    assert "| Gated: adding | other settings | 0 | 1 | LSTM | 20 | 10 | 30 | 3 |" in reproduction(conditions, [], [])
+    assert "| Gated: adding, T = 10 | other settings | 0 | 1 | LSTM | 20 | 10 | 30 | 3 |" in reproduction(
+        conditions, [], []
+    )
     for is_dark in (False, True):
         root = ElementTree.fromstring(picture(abilities_of(database), is_dark))
         words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
