@@ -84,6 +84,8 @@ def test_new_epoch_appears_and_the_page_keeps_what_the_reader_has_set(browser, s
     )
     add_epoch(database, 11)
     assert wait(browser, LAST + " === 11", figure)
+    zoom = "return JSON.stringify(document.querySelector(arguments[0]).layout.xaxis.range)"
+    assert wait(browser, f"{zoom} === '[2,5]'", figure)  # set again after the figure has been drawn
     wait(browser, LIVE)
     shown = browser.execute_script(
         """const figure = document.querySelector(arguments[0]).closest("figure");
