@@ -64,11 +64,6 @@ def test_phone_shows_three_columns_and_both_lists(browser, page):
     headings = browser.find_elements("css selector", ".abilities thead th")
     names = ["adding, T = 10", "copying, T = 10", "parity", "words over S3"]
     assert [heading.text.split("\n")[0] for heading in headings[1:]] == names
-        "adding, T = 10",
-        "copying, T = 10",
-        "parity",
-        "words over S3",
-    ]
     for selector in (".abilities thead th:nth-child(4)", "#ask [name=first]", "#ask [name=second]"):
         assert 0 < box(browser, selector)["right"] <= 390
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
