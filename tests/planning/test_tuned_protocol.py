@@ -14,7 +14,7 @@ from orthobench.spec.model_sizes import Counter
 
 CATALOG = Catalog()
 MODELS = CATALOG.built_in("model")
-COARSE = {"kru", "goru", "pd_ssm", "slstm"}
+COARSE = {"aussm", "kru", "goru", "pd_ssm", "slstm"}
 """Models that come no closer: their size is a power of two, or one step of it adds a tenth of the parameters."""
 QUICK = ("rnn", "slstm", "lru", "kru", "pd_ssm")
 """Models of which each kind of size is tried in a short run of the tests."""
