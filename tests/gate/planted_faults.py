@@ -9,9 +9,7 @@ the use of real data need the data sets. Without a fault both must pass, which t
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-import runpy
 import subprocess
 import sys
 import time
@@ -23,9 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.checkout import ROOT, copy_checkout, path_in_copy
 
 COPY = ROOT / "build" / "planted"
-PROCESSES = multiprocessing.get_context("forkserver")
-PRELOADED = ["numpy", "pydantic", "pytest", "rich.table", "scipy.stats", "sqlalchemy.orm", "torch", "typer"]
-"""New processes have these libraries already, which take longer to load than most runs."""
 
 
 @dataclass(frozen=True)
@@ -642,7 +637,6 @@ def main() -> None:
         os.environ["ORTHOBENCH_DATA"] = str(options.data_dir.resolve())
     faults = [fault for fault in FAULTS if options.only in fault.name]
     catchers = [(name, caught) for name, caught in (("tests", by_tests), ("gate", by_gate)) if name != options.skip]
-    PROCESSES.set_forkserver_preload(PRELOADED)
     copy_checkout(COPY)
     for name, caught in catchers:
         targets = tuple(dict.fromkeys(target for fault in faults for target in getattr(fault, TARGETS[name])))
@@ -701,23 +695,12 @@ def by_gate(runs: tuple[str, ...]) -> bool:
 
 def _run(module: str, *arguments: str) -> int:
     """Run a module as a program in the copy, and return its exit code."""
-    log = COPY / "log.txt"
-    process = PROCESSES.Process(target=_run_module, args=(str(COPY), str(log), module, arguments))
-    process.start()
-    process.join()
-    if process.exitcode not in (0, 1, 3):
-        sys.exit(f"{module} {' '.join(arguments)} ended with {process.exitcode}:\n{log.read_text('utf-8')[-3000:]}")
-    return process.exitcode
-
-
-def _run_module(folder: str, log: str, module: str, arguments: tuple[str, ...]) -> None:
-    os.chdir(folder)
-    sys.path.insert(0, folder)
-    sys.argv = [module, *arguments]
-    with Path(log).open("w", encoding="utf-8") as output:
-        for stream in (1, 2):
-            os.dup2(output.fileno(), stream)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    # Not in a fork of multiprocessing's server, because another test may have started it with the checkout's modules.
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=COPY, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode not in (0, 1, 3):
+        sys.exit(f"{module} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.returncode
 
 
 if __name__ == "__main__":
