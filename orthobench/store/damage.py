@@ -137,7 +137,8 @@ def faults_in(connection: Connection, tables: Collection[str] | None = None) -> 
     A server itself refuses values of the wrong type and references to missing rows. On a server only the tables with
     JSON, vectors or words, which are those with `id`, are therefore checked.
 
-    If all rows can be read, and those of runs and metrics are among them, also the `contradictions` are faults.
+    If all rows can be read, and those of runs and metrics are among them, runs that contradict their curves are
+    faults, too.
 
     Raises:
         DamagedError: SQLite cannot read its file.
@@ -153,10 +154,10 @@ def faults_in(connection: Connection, tables: Collection[str] | None = None) -> 
             read.add(table.name)
     # Not with a broken row, because that may be what a run and its curve differ by.
     if read >= {Run.__tablename__, StoredMetric.__tablename__, Series.__tablename__}:
-        yield from contradictions(connection)
+        yield from _contradictions(connection)
 
 
-def contradictions(connection: Connection) -> Iterator[Fault]:
+def _contradictions(connection: Connection) -> Iterator[Fault]:
     """Yield the runs with a result whose columns contradict their metric rows.
 
     The last row is at the run's last iteration. The test at that iteration is the final value, and the test at
@@ -228,7 +229,7 @@ def _unreadable(connection: Connection, table: Table, columns: Sequence[Column[A
     is_suspect = _suspect(connection, columns)
     if is_suspect is not None:
         query = query.where(is_suspect)
-    problem = row_problem(table, [column.name for column in columns], connection.dialect)
+    problem = _row_problem(table, [column.name for column in columns], connection.dialect)
     driver = connection.connection.driver_connection
     if isinstance(driver, sqlite3.Connection):
         driver.text_factory = text_or_bytes
@@ -249,7 +250,7 @@ def text_or_bytes(content: bytes) -> str | bytes:
         return content
 
 
-def row_problem(table: Table, names: Sequence[str], dialect: Dialect) -> Callable[[Sequence[Any]], str | None]:
+def _row_problem(table: Table, names: Sequence[str], dialect: Dialect) -> Callable[[Sequence[Any]], str | None]:
     """Return the function that returns why a row of a table cannot be read; None if it can.
 
     Args:

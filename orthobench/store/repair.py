@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sqlalchemy import Table
-from sqlalchemy.engine import Dialect
+from sqlalchemy import Engine
 
 from orthobench.errors import DamagedError, UsageError
 from orthobench.store.backup import already_there, check_new, row_counts
-from orthobench.store.damage import Fault, contradictions, refuse_views, row_problem, text_or_bytes
+from orthobench.store.damage import Fault, faults_in, refuse_views, text_or_bytes
 from orthobench.store.open import (
     HEAD,
     newer_schema,
@@ -60,31 +59,26 @@ def repair(location: Location, copy: Path) -> Repaired:
     if file is None:
         raise UsageError(f"{location} is on a server: `orthobench db info --check` lists its broken rows for SQL")
     check_new(copy)
-    revision, totals, faults = _revision(location), {}, list[Fault]()
+    revision, found = _revision(location), dict[str, int | None]()
     with TemporaryDirectory(dir=copy.parent) as folder:
         part = Path(folder) / copy.name
         engine = open_engine(Location(str(part)), create=True)
         upgrade(engine, part, revision)
-        engine.dispose()
         with connect(file, mode="ro") as source, connect(part) as target:
             source.text_factory = text_or_bytes
-            target.execute("PRAGMA foreign_keys = ON")
             for table in Base.metadata.sorted_tables:
-                totals[table.name] = _copy_table(table, source, target, engine.dialect, faults)
+                found[table.name] = _copy_table(table.name, source, target)
             target.commit()
-        with open_store(part) as store:
-            with store.engine.connect() as connection:
-                contradicted = list(contradictions(connection))
-            for fault in contradicted:
-                store.delete(fault.row)
-        with connect(part) as target:
+            faults = _delete_faults(engine, target)
+            engine.dispose()
+        with open_store(part), connect(part) as target:
             copied = row_counts(target)
         try:
             name_new(part, copy)
         except FileExistsError as error:
             raise already_there(copy) from error
-    lost = {name: None if total is None else total - copied[name] for name, total in totals.items()}
-    return Repaired({name: copied[name] for name in totals}, lost, [*faults, *contradicted])
+    lost = {name: None if count is None else count - copied[name] for name, count in found.items()}
+    return Repaired({name: copied[name] for name in found}, lost, faults)
 
 
 def _revision(location: Location) -> str:
@@ -112,34 +106,41 @@ def _revision(location: Location) -> str:
     return version
 
 
-def _copy_table(
-    table: Table, source: sqlite3.Connection, target: sqlite3.Connection, dialect: Dialect, faults: list[Fault]
-) -> int | None:
-    """Copy the rows of a table that can be read, and append the others to `faults`; return the number of both.
-
-    A row that refers to one that was not copied is refused by the new file. The number is None if SQLite cannot count.
-    """
+def _copy_table(table: str, source: sqlite3.Connection, target: sqlite3.Connection) -> int | None:
+    """Copy the rows of a table that SQLite can read; return the number of all, or None if SQLite cannot count them."""
     stored = [
-        {row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')} for connection in (source, target)
+        [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')] for connection in (source, target)
     ]
-    names = [column.name for column in table.columns if column.name in stored[0] & stored[1]]
-    if not names:
+    columns = ", ".join(f'"{name}"' for name in stored[0] if name in stored[1])
+    if not columns:
         return 0
-    problem, columns = row_problem(table, names, dialect), ", ".join(f'"{name}"' for name in names)
     # OR IGNORE, because SQLite may find a row twice on damaged pages.
-    insert = f'INSERT OR IGNORE INTO "{table.name}" ({columns}) VALUES ({", ".join("?" * len(names))})'
-    for number, *values in _rows(table.name, columns, source):
-        if reason := problem(values):
-            faults.append(Fault(table.name, number, f"row {number} of table {table.name}", reason))
-            continue
-        try:
-            target.execute(insert, values)
-        except sqlite3.IntegrityError:  # its run, series or environment was not copied
-            continue
+    insert = f'INSERT OR IGNORE INTO "{table}" (rowid, {columns}) VALUES (?{", ?" * columns.count(",")}, ?)'
+    target.executemany(insert, _rows(table, columns, source))
     try:
-        return int(source.execute(f'SELECT count(*) FROM "{table.name}"').fetchone()[0])
+        return int(source.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
     except sqlite3.Error:
         return None
+
+
+def _delete_faults(engine: Engine, target: sqlite3.Connection) -> list[Fault]:
+    """Delete the rows that this program cannot read and those that refer to a missing row; return the former."""
+    faults: list[Fault] = []
+    while True:
+        while orphans := target.execute("PRAGMA foreign_key_check").fetchall():
+            _delete(target, [(table, row) for table, row, _, _ in orphans])
+        with engine.connect() as connection:
+            found = list(faults_in(connection))  # runs that contradict their curves come after all others are gone
+        if not found:
+            return faults
+        _delete(target, [(fault.table, fault.row) for fault in found])
+        faults += found
+
+
+def _delete(target: sqlite3.Connection, rows: Iterable[tuple[str, int]]) -> None:
+    for table, row in rows:
+        target.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))
+    target.commit()
 
 
 def _rows(table: str, columns: str, source: sqlite3.Connection) -> Iterator[Sequence[Any]]:

@@ -204,5 +204,7 @@ def test_broken_run_with_the_same_key_is_refused_with_the_fix(orthobench, damage
 def test_api_returns_the_rows(damage):
     damage("UPDATE run SET status = 'x' WHERE id = 2")
     repaired = ob.repair("new.db")
-    assert [str(fault) for fault in repaired.faults] == ["row 2 of table run: 'x' is not a valid Status"]
+    assert [(fault.table, fault.row, fault.reason) for fault in repaired.faults] == [
+        ("run", 2, "'x' is not a valid Status")
+    ]
     assert {name: count for name, count in repaired.lost.items() if count} == RUN_2
