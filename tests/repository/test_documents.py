@@ -310,6 +310,16 @@ def test_first_commands_of_the_readme_do_everything():
     assert use.index("make test") < use.index("orthobench ")
 
 
+def test_cell_of_the_readme_trains_with_a_kernel(orthobench, tiny_options, tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text("utf-8")
+    (code,) = re.findall(r'```python title="cell.py"\n(.*?)```', text, re.S)
+    (command,) = re.findall(r"`orthobench (run [^`]*cell.py:JANET)`", text)
+    (tmp_path / "cell.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    assert orthobench(*command.split(), *tiny_options).code == 0
+    assert "\nCompiled (products with a state: 2" in orthobench("plugins", "./cell.py:JANET").out
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 120
 
