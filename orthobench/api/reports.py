@@ -29,6 +29,7 @@ def report(
     commentary: FileName | None = None,
     columns: Texts = (),
     bold_best: bool = False,
+    unmeasured: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
     all_versions: bool = False,
     where: Texts = (),
@@ -48,6 +49,7 @@ def report(
     commentary: FileName | None = None,
     columns: Texts = (),
     bold_best: bool = False,
+    unmeasured: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
     all_versions: bool = False,
     where: Texts = (),
@@ -67,6 +69,7 @@ def report(
     commentary: FileName | None = None,
     columns: Texts = (),
     bold_best: bool = False,
+    unmeasured: bool = False,
     labels: Mapping[str, str] = NO_LABELS,
     all_versions: bool = False,
     where: Texts = (),
@@ -87,6 +90,7 @@ def report(
             "final", "best", "at_best_validation" (medians over seeds), "seconds_per_epoch", "backends", "tags", a
             metric, or a setting.
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".
+        unmeasured: in "latex", also print the numbers of papers that are not measured.
         labels: names of models in place of their titles, such as {"cell.py:MyCell": "Ours"}.
         all_versions: whether to show the runs of earlier versions of your own code, too; by default only the newest
             version of each model counts.
@@ -112,5 +116,6 @@ def report(
             None if commentary is None else Path(commentary),
             columns,
             bold_best,
+            unmeasured,
         )
     return written[0] if isinstance(written, list) and not is_image(form) else written

@@ -11,7 +11,7 @@ import typer
 
 from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, Quiet, WrittenDatabase
-from orthobench.cli.records import console, print_json, print_table
+from orthobench.cli.records import TEXT, console, print_json, print_table
 from orthobench.errors import UsageError
 
 SLOW = 2.0
@@ -143,7 +143,8 @@ def _print(results: dict[str, Any]) -> None:
             cells = {name: cell(group["shape"], row) for name, cell in columns.items()}
             cells["shape"] = "" if number else group["shape"]["name"]
             rows.append([cells[heading] for heading in headings])
-    print_table(headings, rows, right=[heading for heading in headings if heading not in TEXTS])
+    numbers = [heading for heading in headings if heading not in TEXTS]
+    print_table(headings, rows, optional=numbers[1:], folds=dict.fromkeys(TEXTS, TEXT), right=numbers)
 
 
 def notes(results: dict[str, Any]) -> list[str]:

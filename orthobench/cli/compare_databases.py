@@ -106,21 +106,21 @@ def _rows(compared: api.DatabaseComparison, names: Sequence[str]) -> list[dict[s
 
 
 def _print(compared: api.DatabaseComparison, names: Sequence[str], value: str) -> None:
-    out, sides = console(), (names[0], names[1])
-    for match in compared.matches:
-        print_contrast(match.contrast, match.label, sides, value, several=len(compared.matches) > 1)
-        out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
-        out.print()
-    if compared.matches:
-        print_outcomes([of_contrast(match.contrast, sides, match.label) for match in compared.matches])
-        out.print()
-    for name, side in zip(names, compared.alone, strict=True):
-        if side:
-            out.print(f"only in {name}:")
-        for lone in side:
-            out.print(f"  {_shown(lone)}", soft_wrap=True)
+    out = console()
+    for side, name in zip(("first", "second"), names, strict=True):
+        out.print(f"{side}: {name}", soft_wrap=True)
     if not compared.matches:
         out.print("no settings are in both databases")
+    print_outcomes([of_contrast(match.contrast, match.label) for match in compared.matches])
+    for name, side in zip(names, compared.alone, strict=True):
+        if side:
+            out.print(f"only in {name}:", soft_wrap=True)
+        for lone in side:
+            out.print(f"  {_shown(lone)}")
+    for match in compared.matches:
+        out.print()
+        print_contrast(match.contrast, match.label, value, several=len(compared.matches) > 1)
+        out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
 
 
 def _shown(lone: api.Lone) -> str:

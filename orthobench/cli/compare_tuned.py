@@ -23,7 +23,7 @@ from orthobench.cli.options import (
     with_options,
 )
 from orthobench.cli.outcomes import contrast_record, print_contrasts
-from orthobench.cli.records import cell, console, print_json, print_table, show_duration
+from orthobench.cli.records import NAME, TEXT, cell, console, print_json, print_table, show_duration
 from orthobench.cli.sessions import LEFT_TO_ANOTHER, displayed, report_failures
 from orthobench.errors import shell_command
 from orthobench.options.assignments import parse_assignments
@@ -137,7 +137,7 @@ def _print_budget(columns: Sequence[api.TunedColumn]) -> None:
     """Print for each model and column what it costs, and the totals."""
     out, total, unknown = console(), 0.0, 0  # seconds, and searches without an estimate, of all columns
     for column in columns:
-        out.print(_heading(column), soft_wrap=True)
+        out.print(_heading(column))
         rows, seconds, missing = [], 0.0, 0
         for model in column.models:
             row, cost = model.record(), model.cost
@@ -147,11 +147,13 @@ def _print_budget(columns: Sequence[api.TunedColumn]) -> None:
             seconds += cost.seconds or 0.0
             counts = (f"{cost.search:,}", f"{cost.fresh:,}", f"{cost.left:,}")
             rows.append((model.word, cell(row["hidden_size"]), _parameters(model), cell(row["state"]), *counts, time))
-        print_table(("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time"), rows)
-        out.print(f"iterations with {column.seeds} seeds; {_time_left(seconds, missing)}\n", soft_wrap=True)
+        headings = ("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time")
+        optional = ("search", "seeds", "hidden_size", "parameters", "state")
+        print_table(headings, rows, optional, folds={"model": NAME})
+        out.print(f"iterations with {column.seeds} seeds; {_time_left(seconds, missing)}\n")
         total, unknown = total + seconds, unknown + missing
     if len(columns) > 1:
-        out.print(f"all columns: {_time_left(total, unknown)}", soft_wrap=True)
+        out.print(f"all columns: {_time_left(total, unknown)}")
 
 
 def _time_left(seconds: float, unknown: int) -> str:
@@ -176,20 +178,21 @@ def _parameters(model: api.TunedModel) -> str:
 def _print_column(column: api.TunedColumn) -> None:
     """Print the results of a column, in the order in which the models were named."""
     out = console()
-    out.print(_heading(column), soft_wrap=True)
-    names = ("median", "lowest", "highest")
+    out.print(_heading(column))
+    median, others = f"test {column.metric}, median", ("lowest", "highest")
     rows = [
         (
             model.word,
+            *(cell(row[name]) for name in ("median", *others)),
+            f"{row['seeds']} of {column.seeds}",
+            row["chosen"] or "-",
             _parameters(model),
             cell(row["state"]),
-            row["chosen"] or "-",
-            f"{row['seeds']} of {column.seeds}",
-            *(cell(row[name]) for name in names),
         )
         for model, row in zip(column.models, column.records(), strict=True)
     ]
-    print_table(("model", "parameters", "state", "chosen", "seeds", f"test {column.metric}, median", *names[1:]), rows)
+    headings = ("model", median, *others, "seeds", "chosen", "parameters", "state")
+    print_table(headings, rows, ("seeds", "chosen", *others, "parameters", "state"), {"model": NAME, "chosen": TEXT})
     for edge in ("highest", "lowest"):
         if at_edge := [model.word for model in column.models if model.search.edge == edge]:
             out.print(f"{', '.join(at_edge)}: with the {edge} rate of the search, beyond which a better one may be")

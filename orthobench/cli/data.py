@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from orthobench import api, display
 from orthobench.cli import Command, CommandGroup
 from orthobench.cli.options import DataFolder, Json, Quiet, print_help
-from orthobench.cli.records import print_json, print_table
+from orthobench.cli.records import TEXT, print_json, print_table
 from orthobench.options.data_folder import data_folder
 
 app = typer.Typer(
@@ -37,7 +37,8 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
         (row["name"], "yes" if row["here"] else "no", decimal(row["bytes"]), row["licence"], row["home"])
         for row in listed
     ]
-    print_table(("name", "here", "size", "licence", "home"), rows)
+    headings = ("name", "here", "size", "licence", "home")
+    print_table(headings, rows, optional=["licence", "home"], folds={"licence": TEXT})
     typer.echo(f"in {data_folder()}")
 
 

@@ -14,7 +14,7 @@ from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.merge import command as merge
 from orthobench.cli.merge import copied_weights
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
-from orthobench.cli.records import echo_log, print_columns, print_json
+from orthobench.cli.records import TEXT, echo_log, print_json, print_table
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
 
@@ -172,7 +172,7 @@ def drop_weights(
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
             rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
-            print_columns(headings, rows)
+            print_table(headings, rows, folds={"path": TEXT})
         total = f"{counted(len(chosen), 'file')}, {decimal(sum(row.bytes for _, row in chosen))}"
         if dry_run or not chosen:
             typer.echo(f"{total} would be removed" if chosen else "there are no such weights: nothing is removed")
@@ -203,7 +203,7 @@ def query(
     elif csv:
         typer.echo(api.databases.csv_of(table), nl=False)
     else:
-        print_columns(table.columns, [["" if value is None else str(value) for value in row] for row in table.rows])
+        print_table(table.columns, [["" if value is None else str(value) for value in row] for row in table.rows])
 
 
 @app.command(cls=Command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -28,13 +29,14 @@ def command(
     if json:
         records.print_json(diagnosis.as_json())
         raise typer.Exit(diagnosis.exit_code)
-    section = ""
+    section, width = "", records.console().width - 6
     for finding in diagnosis.findings:
         if finding.section != section:
             section = finding.section
             typer.echo(section)
         mark = {"ok": " ", "note": "-", "action": "!"}[finding.level]
-        typer.echo(f"  {mark} {finding.subject}: {spelled(finding.text)}")
+        words = textwrap.wrap(f"{mark} {finding.subject}: {spelled(finding.text)}", width, break_on_hyphens=False)
+        typer.echo(textwrap.indent("\n    ".join(words), "  "))
         if finding.fix:
             typer.echo(f"      -> {spelled(finding.fix)}")
     count = len(diagnosis.actions)

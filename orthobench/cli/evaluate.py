@@ -72,12 +72,12 @@ def command(
         [metric.split, metric.name, *map(_number, (metric.value, metric.stored, metric.baseline))]
         for metric in result.metrics
     ]
-    records.print_columns(headings, rows)
+    records.print_table(headings, rows)
     if result.by_length is not None and result.trained_lengths is not None:
         shortest, longest = result.trained_lengths
         typer.echo(f"\n{result.length_metric} over length, trained on {shortest} to {longest}")
         shown = records.some_lengths(result.by_length, result.trained_lengths)
-        records.print_columns(("length", "value"), [[str(n), _number(result.by_length[n])] for n in shown])
+        records.print_table(("length", "value"), [[str(n), _number(result.by_length[n])] for n in shown])
 
 
 def _number(value: float | None) -> str:

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rich.cells import cell_len
-
-from orthobench import api, display
+from orthobench import api
 from orthobench.cli import records
 from orthobench.options.assignments import text
 from orthobench.system.location import Location
@@ -20,8 +18,8 @@ RIGHT = ("lost (95 %)", "allowed", "mean difference (95 %)", "p")
 VERDICT, WHY = "verdict", "why"
 COLORS = {"better": "green", "worse": "red", "same": ""}
 """The colours of the verdicts of `check`; the others are yellow."""
-LEAST_NEEDED = ("p", "allowed", "lost (95 %)", "mean difference (95 %)", "baseline")
-"""The columns that a narrow terminal leaves out, the first one first."""
+OPTIONAL = ("baseline", "mean difference (95 %)", "lost (95 %)", "allowed", "p", WHY)
+"""The columns that a wider terminal gets, the first one first."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +54,20 @@ def of_finding(finding: api.Finding) -> Outcome:
     return Outcome(cells, color, finding.ending)
 
 
-def of_contrast(contrast: api.Contrast, names: tuple[str, str], label: str = "") -> Outcome:
+def of_contrast(contrast: api.Contrast, label: str = "") -> Outcome:
     """Return a contrast of `compare`: medians with intervals, and the difference of the means if no run diverged.
 
     Args:
-        names: the headings of the two sides.
         label: what both sides are runs of; by default the second selection is named.
     """
     result = contrast.result
     sizes = result.n if result else (None, None)
     before, now = (_median(side, n) for side, n in zip(contrast.medians, sizes, strict=True))
     cells = {
-        "runs of": label or contrast.second.text,
+        **({"runs of": label} if label else {"second": contrast.second.text}),
         "metric": contrast.metric,
-        f"{names[0]}, median": before,
-        f"{names[1]}, median": now,
+        "first, median": before,
+        "second, median": now,
         "mean difference (95 %)": "" if contrast.difference is None else str(contrast.difference),
         "p": "" if contrast.p is None else f"{contrast.p:.2g}",
         VERDICT: contrast.verdict,
@@ -92,39 +89,22 @@ def _median(value: api.Median | None, n: int | None) -> str:
 
 
 def print_outcomes(outcomes: Sequence[Outcome]) -> None:
-    """Print the outcomes, which have the same headings, as a table; on a narrow terminal the reasons stand below it.
-
-    If it is still too wide, columns are left out, in the order of `LEAST_NEEDED`, because a number must not be cut. On
-    the narrowest terminals each cell has a line.
-    """
+    """Print the outcomes, which have the same headings, as a table; on a narrow terminal the reasons stand below it."""
     if not outcomes:
         return
-    out, headings = records.console(), [*outcomes[0].cells]
-    first, reasons = headings[:1], []
-    widths = {
-        name: max(cell_len(text) for text in (name, *(each.cells[name] for each in outcomes))) + 2 for name in headings
-    }
-    widths |= {name: min(widths[name], records.NARROW_MODEL) for name in first}
-    for name in (WHY, *LEAST_NEEDED):
-        if sum(widths[heading] for heading in headings) > out.width and name in headings:
-            headings.remove(name)
-            reasons = [each for each in outcomes if each.cells[WHY]]
-    if sum(widths[heading] for heading in headings) > out.width:
-        for each in outcomes:
-            lines = [f"{name}: {text}" for name, text in each.cells.items() if text]
-            out.print("\n".join(lines), "", sep="\n", soft_wrap=True, markup=False, highlight=False)
-        return
-    grid = display.Table(box=None)
-    for heading in headings:
-        side: Literal["left", "right"] = "right" if heading in RIGHT else "left"
-        least = widths[heading] - 2 if heading in first else None
-        grid.add_column(heading, justify=side, no_wrap=heading not in first, overflow="fold", min_width=least)
+    headings = [*outcomes[0].cells]
+    shown = records.print_table(
+        headings,
+        [[*each.cells.values()] for each in outcomes],
+        optional=[name for name in OPTIONAL if name in headings],
+        folds={headings[0]: records.NAME},
+        right=RIGHT,
+        styles={(number, VERDICT): each.style for number, each in enumerate(outcomes)},
+    )
     for each in outcomes:
-        grid.add_row(*(display.Text(each.cells[name], each.style if name == VERDICT else "") for name in headings))
-    out.print(grid)
-    for each in reasons:
-        named = " ".join(list(each.cells.values())[:2])
-        out.print(f"{named}: {each.cells[WHY]}", soft_wrap=True, markup=False, highlight=False)
+        if WHY not in shown and each.cells[WHY]:
+            named = " ".join(list(each.cells.values())[:2])
+            records.console().print(f"{named}: {each.cells[WHY]}")
 
 
 def markdown(title: str, outcomes: Sequence[Outcome], note: str) -> str:
@@ -209,26 +189,31 @@ def contrast_record(contrast: api.Contrast, value: str) -> dict[str, Any]:
     return record
 
 
-def print_contrast(contrast: api.Contrast, title: str, names: tuple[str, str], value: str, several: bool) -> None:
-    """Print what two selections have and do not share: runs, settings, environments, and the test of their metric.
+def print_contrast(contrast: api.Contrast, title: str, value: str, several: bool) -> None:
+    """Print the test of two selections, and what they do not share: runs, settings and environments.
 
     Args:
-        several: whether the p value is adjusted for several contrasts.
+        title: what is compared, if there are several contrasts.
+        several: whether there are, for which the p value is adjusted.
     """
-    runs = [", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts]
-    medians = ["–" if median is None else str(median) for median in contrast.medians]
-    differing = contrast.settings | contrast.environment
-    rows = [(name, shown(left), shown(right)) for name, (left, right) in differing.items()]
-    records.print_table((title, *names), [("runs", *runs), (f"{contrast.metric}, {value}, median", *medians), *rows])
+    if several:
+        records.console().print(title, style="bold", soft_wrap=True)
     for line in _lines(contrast, value, several):
-        records.console().print(line, soft_wrap=True)
+        records.console().print(line)
+    runs = [", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts]
+    # Not the same two commits, for example, on both sides. Settings that both sides mix decide how to narrow them.
+    environment = {name: sides for name, sides in contrast.environment.items() if sides[0] != sides[1]}
+    differing = contrast.settings | environment
+    rows = [(name, shown(left), shown(right)) for name, (left, right) in differing.items()]
+    headings = ("differing", "first", "second")
+    records.print_table(headings, [("runs", *runs), *rows], folds=dict.fromkeys(headings, records.TEXT))
 
 
 def _lines(contrast: api.Contrast, value: str, several: bool) -> list[str]:
     """Describe the test of a contrast in words."""
     result = contrast.result
     if result is None:
-        return ["too few finished or diverged runs to compare"]
+        return [f"{contrast.metric}, {value}: too few finished or diverged runs to compare"]
     pairs = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
     return [
         f"{contrast.metric}, {value}: {pairs}; difference of the means of finished runs "
@@ -263,15 +248,15 @@ def _shown(value: Any) -> str:
 
 
 def print_contrasts(compared: Sequence[api.Contrast], value: str, db: Location) -> None:
-    """Print each contrast, the table of all, and the commands that train the seeds which would decide."""
+    """Print the table of all contrasts, the commands that train the seeds which would decide, and each contrast."""
     out = records.console()
-    for each in compared:
-        names = (each.first.text, each.second.text)
-        print_contrast(each, "", names, value, several=len(compared) > 1)
-        out.print()
-    print_outcomes([of_contrast(each, ("first", "second")) for each in compared])
+    out.print(f"first: {compared[0].first.text}", soft_wrap=True)
+    print_outcomes([of_contrast(each) for each in compared])
     for line in _more_seeds(compared, db):
         out.print(line, soft_wrap=True)
+    for each in compared:
+        out.print()
+        print_contrast(each, each.second.text, value, several=len(compared) > 1)
 
 
 def _more_seeds(contrasts: Sequence[api.Contrast], db: Location) -> list[str]:

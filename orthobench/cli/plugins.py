@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from orthobench import api
 from orthobench.cli import completion
 from orthobench.cli.options import DataFolder, Json, PluginFiles
-from orthobench.cli.records import cell, console, print_json, print_table
+from orthobench.cli.records import NAME, TEXT, cell, console, print_json, print_table
 from orthobench.errors import UsageError, counted
 from orthobench.options.assignments import text
 
@@ -70,7 +70,7 @@ def command(
         typer.echo(_verdict(listed))
     else:
         _print_list(listed)
-        typer.echo("orthobench plugins NAME explains the settings of a task or model.")
+        console().print("orthobench plugins NAME explains the settings of a task or model.")
     if check and any(record["problem"] for record in listed):
         raise typer.Exit(1)
 
@@ -144,8 +144,13 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
         option = "" if record.get("default", True) else f" (-s probes={record['name']})"
         title = f"cannot be used: {record['problem']}" if record["problem"] else f"{record['title']}{option}"
         rows.append((record["kind"], record["name"], record["origin"], title))
-    red = {number for number, record in enumerate(listed) if record["problem"]}
-    print_table(("kind", "name", "origin", "title"), rows, red=red)
+    print_table(
+        ("kind", "name", "origin", "title"),
+        rows,
+        optional=["origin"],
+        folds={"name": NAME, "title": TEXT},
+        styles={(number, "title"): "red" for number, record in enumerate(listed) if record["problem"]},
+    )
 
 
 def _print_problems(listed: list[dict[str, Any]]) -> None:
@@ -175,4 +180,6 @@ def _print_counts(counts: list[dict[str, Any]]) -> None:
         cells = (row[name] for name in ("source", "task", "model", "settings"))
         rows.append((*cells, f"{row['count'] + row['embedding']:,}", row["printed"], row["note"]))
     numbers = ("counted", "published")
-    print_table(("source", "task", "model", "settings", *numbers, "note"), rows, right=numbers)
+    headings = ("source", "task", "model", "settings", *numbers, "note")
+    folds = dict.fromkeys(("source", "settings", "note"), TEXT)
+    print_table(headings, rows, optional=["note"], folds=folds, right=numbers)

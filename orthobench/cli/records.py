@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import typer
+from rich.cells import cell_len, chop_cells
 from rich.filesize import decimal
 
 from orthobench import api, display
@@ -16,10 +18,13 @@ from orthobench.options.assignments import text
 from orthobench.system.location import Location
 from orthobench.system.strict_json import dump_json
 
+PIPED = 100_000
+"""The width of a console without a terminal, in columns, at which nothing is wrapped or left out."""
+
 
 def console() -> display.Console:
     """Create a console for tables, which does not wrap piped output."""
-    return display.Console(width=None if sys.stdout.isatty() else 200)
+    return display.Console(width=None if sys.stdout.isatty() else PIPED)
 
 
 def cell(value: Any) -> str:
@@ -42,44 +47,116 @@ def some_lengths(lengths: Iterable[int], trained: Iterable[int]) -> list[int]:
     return sorted(spread | {length for length in trained if length in tested})
 
 
-def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows as aligned columns, with ? for control characters; faster than rich for thousands of rows."""
-    table = [headings, *(row if "".join(row).isprintable() else list(map(harmless, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table))
+GAP = 2
+"""The columns of the terminal between two columns of a table."""
+NAME, TEXT = 18, 12
+"""The widths down to which names and texts fold, before other columns are left out."""
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    optional: Sequence[str] = (),
+    folds: Mapping[str, int] | None = None,
+    right: Collection[str] = (),
+    styles: Mapping[tuple[int, str], str] | None = None,
+    one_line: bool = False,
+) -> list[str]:
+    """Print a table no wider than the terminal, and return the headings of its columns.
+
+    A file or a pipe gets everything. A narrow terminal gets the columns that fit, and no number is ever cut. Where not
+    even the columns fit that are not optional, each cell has a line, `heading: text`.
+
+    Args:
+        optional: the headings of columns that may be left out, the most needed first.
+        folds: the least widths of columns whose cells may fold, by heading.
+        right: the headings of columns that are aligned to the right.
+        styles: the styles of cells, by the number of the row and the heading.
+        one_line: cut the cells that would fold, so that each row is one line.
+    """
+    out, folds, styles = console(), folds or {}, styles or {}
+    table = [[*headings], *(row if "".join(row).isprintable() else [*map(harmless, row)] for row in rows)]
+    natural = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    widths = _widths(headings, natural, out.width, optional, folds)
+    if not widths:
+        records = [
+            "\n".join(f"{heading}: {value}" for heading, value in zip(headings, row, strict=True) if value)
+            for row in table[1:]
+        ]
+        out.print("\n\n".join(records))
+        return [*headings]
+    lines, spans, length = [], [], 0
+    for number, row in enumerate(table, -1):  # the row of headings is -1
+        cells = [_cell_lines(row[at], width, one_line) for at, width in widths.items()]
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = ""
+            for (at, width), part in zip(widths.items(), parts, strict=True):
+                blanks = " " * (width - cell_len(part))
+                line += blanks if headings[at] in right else ""
+                if style := styles.get((number, headings[at])):
+                    spans.append((style, length + len(line), length + len(line) + len(part)))
+                line += part + (" " * GAP if headings[at] in right else blanks + " " * GAP)
+            lines.append(line.rstrip())
+            length += len(lines[-1]) + 1
+    shown = display.Text("\n".join(lines))
+    for span in spans:
+        shown.stylize(*span)
+    out.print(shown, soft_wrap=True)
+    return [headings[at] for at in widths]
+
+
+def _cell_lines(value: str, width: int, one_line: bool) -> list[str]:
+    """Fold a cell, at blanks if it has some."""
+    if cell_len(value) <= width:
+        return [value]
+    if one_line:
+        return [f"{chop_cells(value, width - 1)[0]}…"]
+    return [part.plain.rstrip() for part in display.Text(value).wrap(console(), width, overflow="fold")]
+
+
+def _widths(
+    headings: Sequence[str], natural: Sequence[int], room: int, optional: Sequence[str], folds: Mapping[str, int]
+) -> dict[int, int]:
+    """Return the widths of the columns to show, by their numbers; none if those that must be shown do not fit."""
+    least = [min(width, folds.get(name, width)) for name, width in zip(headings, natural, strict=True)]
+    widths = {at: least[at] for at, name in enumerate(headings) if name not in optional}
+    room -= sum(widths.values()) + GAP * (len(widths) - 1)
+    if room < 0:
+        return {}
+    for at in map(headings.index, optional):
+        if least[at] + GAP > room:
+            break
+        widths[at] = least[at]
+        room -= least[at] + GAP
+    folded = sorted((at for at in widths if natural[at] > least[at]), key=natural.__getitem__)
+    for number, at in enumerate(folded):
+        more = min(natural[at] - least[at], room // (len(folded) - number))
+        widths[at] += more
+        room -= more
+    return dict(sorted(widths.items()))
 
 
 RUN_COLUMNS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
-FIRST_COLUMNS = ("run", "model", "final", "status", "seed", "task", "metric", "best", "epochs", "parameters")
-"""The columns of a list of runs in the order in which a wider terminal gets them."""
+OPTIONAL_COLUMNS = ("status", "seed", "task", "metric", "best", "epochs", "parameters")
+"""The columns of a list of runs that a wider terminal gets, the first one first."""
 KEY_DIGITS = 8
 """The digits of a key on a terminal, which name a run as all sixteen do."""
-LEAST_SETTINGS = 20
+SETTINGS = 20
 """The least width at which a terminal shows the beginning of the settings."""
 
 
 def print_runs(runs: Sequence[Mapping[str, Any]], further: Sequence[str] = ()) -> None:
-    """Print a list of runs. A terminal gets the columns that fit, and a file or a pipe gets everything.
+    """Print a list of runs, one line each.
 
     Args:
-        further: columns after those of `RUN_COLUMNS`; a terminal cuts the settings at its edge.
+        further: columns after those of `RUN_COLUMNS`.
     """
     columns = {name: [cell(run[name]) for run in runs] for name in (*RUN_COLUMNS, *further)}
-    if not sys.stdout.isatty():
-        print_columns([*columns], [*zip(*columns.values(), strict=True)])
-        return
-    columns["run"] = [key[:KEY_DIGITS] for key in columns["run"]]
-    room, shown = console().width, set()
-    for name in (*FIRST_COLUMNS, *further):
-        width = max(map(len, (name, *columns[name]))) + 2
-        if name == "settings" and width > room >= LEAST_SETTINGS:
-            columns[name] = [value if len(value) <= room else f"{value[: room - 1]}…" for value in columns[name]]
-            width = room
-        if width <= room:
-            shown.add(name)
-            room -= width
-    kept = [name for name in columns if name in shown]
-    print_columns(kept, [*zip(*(columns[name] for name in kept), strict=True)])
+    if sys.stdout.isatty():
+        columns["run"] = [key[:KEY_DIGITS] for key in columns["run"]]
+    optional = (*OPTIONAL_COLUMNS, *(name for name in further if name in columns))
+    folds = {"model": NAME, "settings": SETTINGS}
+    print_table([*columns], [*zip(*columns.values(), strict=True)], optional, folds, one_line=True)
 
 
 def harmless(text: str) -> str:
@@ -104,44 +181,16 @@ def print_json(value: Any) -> None:
     print(dump_json(value, indent=2, default=str))
 
 
-def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), red: Collection[int] = ()
-) -> None:
-    """Print a table whose cells fold where the terminal is narrow.
-
-    Args:
-        right: the headings of columns that are aligned to the right.
-        red: the numbers of the rows that are red.
-    """
-    table = display.Table(box=None)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
-    for number, row in enumerate(rows):
-        table.add_row(*row, style="red" if number in red else None)
-    console().print(table)
-
-
-NARROW_MODEL = 20
-"""The width to which the names of models may shrink, by folding, before other columns are left out."""
 LEAST_COLUMNS = 3
 """The number of columns of a summary that every terminal shows: model, value and metric."""
 
 
 def print_summary(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print a summary. In a narrow terminal the last columns are left out, because a number must not be cut."""
-    if not records:
-        return
-    terminal, headings = console(), [*records[0]]
-    widths = {name: max(len(name), *(len(cell(record[name])) for record in records)) for name in headings}
-    widths["model"] = min(widths["model"], NARROW_MODEL)
-    while len(headings) > LEAST_COLUMNS and sum(widths[name] + 2 for name in headings) - 2 > terminal.width:
-        headings.pop()
-    table = display.Table(box=None, pad_edge=False)
-    for name in headings:
-        table.add_column(name, no_wrap=name != "model", overflow="fold", min_width=widths[name])
-    for record in records:
-        table.add_row(*(cell(record[name]) for name in headings))
-    terminal.print(table)
+    """Print a summary; a narrow terminal leaves out its last columns."""
+    if records:
+        headings = [*records[0]]
+        rows = [[cell(record[name]) for name in headings] for record in records]
+        print_table(headings, rows, optional=headings[LEAST_COLUMNS:], folds={"model": NAME})
 
 
 def show_duration(seconds: float) -> str:

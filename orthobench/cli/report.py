@@ -61,6 +61,9 @@ def command(
     bold_best: Annotated[
         bool, typer.Option("--bold-best", help="In LaTeX and Markdown: print the best value of each metric in bold.")
     ] = False,
+    unmeasured: Annotated[
+        bool, typer.Option("--unmeasured", help="In LaTeX: also print the numbers of papers that are not measured.")
+    ] = False,
     label: Labels = None,
     all_versions: AllVersions = False,
     filters: Filters = NO_FILTERS,
@@ -93,6 +96,7 @@ def command(
         commentary=commentary,
         columns=split_names(columns, "--columns model,end") if columns else (),
         bold_best=bold_best,
+        unmeasured=unmeasured,
         labels=read_labels(label),
         all_versions=all_versions,
         where=filters.texts(),

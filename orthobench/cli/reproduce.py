@@ -19,7 +19,7 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.cli.records import print_summary, print_table
+from orthobench.cli.records import TEXT, print_summary, print_table
 from orthobench.cli.sessions import displayed, report_sweep
 from orthobench.errors import UsageError
 from orthobench.options.run_options import SweepOptions
@@ -130,7 +130,8 @@ def _print_claims(result: api.SmallResult) -> None:
             is_apart = claim_result.uncounted and not claim_result.is_hollow
             verdict = f"{claim_result.verdict}{'*' if is_apart else ''}"
             rows.append((name, claim_result.claim.text, verdict, claim_result.reason))
-    print_table(("figure", "the paper says", "small version", "measured"), rows)
+    headings = ("figure", "the paper says", "small version", "measured")
+    print_table(headings, rows, optional=["measured"], folds=dict.fromkeys(headings, TEXT))
     counts = result.claim_counts
     confirmed, checked = counts.hollow
     if apart := replace(counts, hollow=(0, 0)).apart:

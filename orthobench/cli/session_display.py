@@ -9,9 +9,9 @@ from typing import NamedTuple
 import typer
 from rich.filesize import decimal
 
-from orthobench import api, display
+from orthobench import api
 from orthobench.cli.options import spelled
-from orthobench.cli.records import cell, console, print_columns, print_table, show_duration
+from orthobench.cli.records import NAME, TEXT, cell, console, print_table, show_duration
 from orthobench.display.progress import ProgressDisplay
 from orthobench.errors import counted
 
@@ -40,7 +40,7 @@ class TerminalDisplay(ProgressDisplay):
         if not self.plan:
             return
         rows = [(s.model, str(s.hidden_size), str(s.parameters), str(s.target), f"{s.deviation:+.1%}") for s in sizes]
-        print_columns(("model", "hidden_size", "parameters", "target", "deviation"), rows)
+        print_table(("model", "hidden_size", "parameters", "target", "deviation"), rows, folds={"model": TEXT})
         typer.echo()
 
     def on_plan(self, plan: api.SweepPlan) -> None:
@@ -86,10 +86,6 @@ class RunState(NamedTuple):
     estimate: Sequence[str] | None = None
 
 
-NARROWEST_PLAN = 80
-"""The width in columns from which a plan has room for whole keys."""
-
-
 def print_states(runs: Sequence[RunState], given: Mapping[str, str] | None = None) -> None:
     """Print every run with its state and estimate, and then the number of runs by state.
 
@@ -103,18 +99,16 @@ def print_states(runs: Sequence[RunState], given: Mapping[str, str] | None = Non
     for task, settings in shared.items():
         if settings:
             typer.echo(f"every run{f' of {task}' if several else ''}: {cell(settings)}")
-    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
-    has_estimates = any(run.estimate and any(run.estimate) for run in runs)
-    table, terminal = display.Table(box=None), console()
-    for name in (*headings, *(("time", "memory", "judged by") if has_estimates else ())):
-        # Folded and never cut, because a key is copied; on one line where it has room next to the others.
-        table.add_column(name, overflow="fold", no_wrap=name in ("run", "state") and terminal.width >= NARROWEST_PLAN)
+    estimates = ("time", "memory", "judged by") if any(run.estimate and any(run.estimate) for run in runs) else ()
+    rows = []
     for run in runs:
         own = {name: value for name, value in run.settings.items() if name not in shared[run.task]}
         state = f"{run.state}, left out" if run.is_left_out else run.state
         tasks = [run.task] if several else []
-        table.add_row(run.key, *tasks, run.model, cell(own), str(run.seed), state, *(run.estimate or ()))
-    terminal.print(table)
+        estimate = (run.estimate or [""] * len(estimates))[: len(estimates)]
+        rows.append([run.key, *tasks, run.model, cell(own), str(run.seed), state, *estimate])
+    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state", *estimates)
+    print_table(headings, rows, optional=estimates, folds={"model": NAME, "settings": TEXT, "judged by": TEXT})
     states = [run.state for run in runs]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
 
@@ -152,7 +146,7 @@ def print_plan(plan: api.SweepPlan) -> None:
         typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
     if plan.estimates is None:
         return
-    typer.echo(f"to train: {_in_words(plan.totals())}")
+    console().print(f"to train: {_in_words(plan.totals())}")
     if plan.budget is not None:
         typer.echo(f"within {show_duration(plan.budget)}: {_in_words(plan.totals(selected_only=True))}")
         if plan.left_out:
@@ -163,7 +157,8 @@ def print_trials(result: api.TuningResult, command: str) -> None:
     """Print the best trials, and the command that trains the best one with more seeds."""
     search, trials = result.tuning.search, result.trials
     rows = [list(map(cell, record.values())) for record in result.records()[:SHOWN_TRIALS]]
-    print_table(("trial", "run", "settings", "state", "judged by", "best"), rows)
+    headings = ("trial", "run", "settings", "state", "judged by", "best")
+    print_table(headings, rows, optional=["run", "judged by"], folds={"settings": TEXT})
     if len(trials) > SHOWN_TRIALS:
         typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")
     if result.is_exhausted:

@@ -10,7 +10,7 @@ import typer
 
 from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
-from orthobench.cli.records import print_json, print_table
+from orthobench.cli.records import TEXT, print_json, print_table
 from orthobench.cli.sessions import displayed, report_sweep
 from orthobench.errors import UsageError
 from orthobench.options.run_options import WHERE, SweepOptions
@@ -78,4 +78,5 @@ def _print_list(studies: Sequence[dict[str, str]], json: bool) -> None:
     if json:
         print_json(studies)
     else:
-        print_table(("study", "title", "paper", "figure"), [tuple(study.values()) for study in studies])
+        rows, folds = [tuple(study.values()) for study in studies], {"title": TEXT, "paper": TEXT}
+        print_table(("study", "title", "paper", "figure"), rows, optional=["figure", "paper"], folds=folds)

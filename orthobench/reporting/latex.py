@@ -37,6 +37,8 @@ ESCAPES = {
 NUMBER = rf"[-+{MINUS}]?\d+(?:,\d{{3}})*(?:\.\d+)?(?:e[-+]?\d+)?"
 CELL = re.compile(rf"({NUMBER})(?: {PLUS_MINUS} ({NUMBER}))?(?: \[({NUMBER}|-?inf), ({NUMBER}|-?inf)\])?")
 """A cell with nothing but a number, its error and its interval."""
+COUNT = re.compile(r"≈?\d[\d.,]*k?(?: of \d+)?|")
+"""A cell with a rounded number or a share, which is aligned to the right."""
 WRAPPED = 16
 """The letters from which on the text of a column is broken into lines; a heading is, after fewer."""
 LETTERS = 52
@@ -68,7 +70,10 @@ def latex_table(title: str, shown: pd.DataFrame, bold: Collection[tuple[int, int
             columns.append(("S", f"{{{_stacked(name)}}}", numbers))
         else:
             is_wrapped = longest > WRAPPED
-            kind, heading = (r">{\raggedright\arraybackslash}X", escaped(name)) if is_wrapped else ("l", _stacked(name))
+            side = "r" if all(COUNT.fullmatch(text) for text in texts) else "l"
+            kind, heading = (
+                (r">{\raggedright\arraybackslash}X", escaped(name)) if is_wrapped else (side, _stacked(name))
+            )
             columns.append((kind, heading, [*map(escaped, texts)]))
         columns[-1] = (*columns[-1][:2], [mark + text for mark, text in zip(marks, columns[-1][2], strict=True)])
         if level:

@@ -46,6 +46,7 @@ def write_report(
     commentary: Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
+    unmeasured: bool = False,
 ) -> list[Path] | str:
     """Write a report and return its files, or return tables as text if there is no `out`.
 
@@ -58,6 +59,7 @@ def write_report(
         commentary: a TOML file with the author's text and remarks (`Commentary`), for html and reproduction.
         columns: the columns of the conditions' tables; none: all of the format.
         bold_best: print the best value of each metric in bold.
+        unmeasured: in latex, also print the numbers of papers that are not measured.
 
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
@@ -96,7 +98,12 @@ def write_report(
 
         tables = figure_tables(views, Styles(conditions))
     elif scope.paper:
-        tables = [table for view in views for table in paper_tables(view)]
+        is_latex = form == "latex"
+        tables = [
+            table for view in views for table in paper_tables(view, is_latex, unmeasured=unmeasured or not is_latex)
+        ]
+        if not tables and is_latex:
+            raise UsageError(f"no number of {scope.paper} is measured: `unmeasured` prints the published ones alone")
     else:
         tables = condition_tables(conditions, columns, bold_best, for_print=form == "latex")
     text = write_tables(form, tables)

@@ -93,6 +93,7 @@ def test_sweep_shows_each_run_in_its_row_and_then_its_result(tmp_path, columns):
     assert shown.code == 0, shown.end
     assert not shown.has("?")
     assert shown.most("all runs") == 1
+    assert shown.output.count(b"2 of 2 ended") <= 2  # the progress is not drawn again once all runs have ended
     lines = shown.end.splitlines()
     (end,) = (number for number, line in enumerate(lines) if line.startswith("all runs"))
     assert "2 of 2 ended" in lines[end]
@@ -112,14 +113,12 @@ def test_sweep_shows_each_run_in_its_row_and_then_its_result(tmp_path, columns):
 def test_plan_names_every_run_whole(prepared, columns):
     folder = prepared(["run", "adding", "rnn", *SHORT])
     plan = ["sweep", "adding", "--models", "rnn,gru", *SHORT, "--dry-run", "--no-profile"]
-    _, table = watch([*ORTHOBENCH, *plan], folder, columns).end.split("\n run ")
+    shown = watch([*ORTHOBENCH, *plan], folder, columns).end
     with sqlite3.connect(folder / "results.db") as connection:
         ((key,),) = connection.execute("SELECT key FROM run")
     connection.close()
-    if columns > 40:
-        assert f" {key}  rnn              0     finished" in table
-    first_column = "".join(line.split()[0] for line in table.splitlines()[1:] if line.split())
-    assert key in first_column
+    row = f"\n{key}  rnn              0     finished\n"
+    assert (row if columns > 40 else f"\nrun: {key}\nmodel: rnn\nseed: 0\nstate: finished\n") in shown
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -131,6 +130,63 @@ def test_table_of_runs_has_every_value(prepared, columns):
     assert (heading + "weights").split()[0] == "run"
     assert row.split()[1:6] == ["adding", "rnn", "0", "finished", "1"]
     assert row.split()[-1] == "best"
+
+
+BASELINE = """
+[[run]]
+task = "adding"
+model = "rnn"
+seeds = [0, 1, 2]
+settings = { sequence_length = 10, train_size = 200, test_size = 20, batch_size = 10, epochs = 1, hidden_size = 8 }
+
+[run.metrics.mse]
+direction = "min"
+allowed_loss = 3.0
+"""
+FITTING = {
+    "ls": ["ls"],
+    "compare": ["compare", "model=rnn,sequence_length=10", "model=gru,sequence_length=10"],
+    "compare-databases": ["compare-databases", "results.db", "other.db"],
+    "compare-tuned": ["compare-tuned", "-t", "adding", "--models", "rnn,gru", "--dry-run", "--no-profile"],
+    "plugins": ["plugins"],
+    "plugins NAME": ["plugins", "scornn"],
+    "plugins --params": ["plugins", "--params"],
+    "doctor": ["doctor"],
+    "check": ["check", "--db", "checked.db"],
+    "data list": ["data", "list"],
+    "query": ["db", "query", "SELECT * FROM runs_flat"],
+}
+
+
+@pytest.fixture(scope="module")
+def several(prepared) -> Path:
+    """A folder with a baseline, and with two databases of the same runs."""
+    sweep = ["sweep", "adding", "--models", "rnn,gru", "--seeds", "2", "--quiet", *SHORT]
+    other = [*sweep, "--db", "other.db"]
+    check = ["check", "--update", "--reason", "first", "--db", "checked.db"]
+    return prepared(sweep, other, check, **{"checks/baseline.toml": BASELINE})
+
+
+@pytest.mark.parametrize(
+    ("command", "columns"),
+    [
+        pytest.param(command, width, marks=() if (command, width) == ("compare", 60) else pytest.mark.slow)
+        for command in FITTING
+        for width in (40, 60, 80, 120)
+    ],
+)
+def test_tables_fit_the_terminal(several, command, columns):
+    """Only commands, which are copied, and names of conditions and files are longer than a line of the terminal."""
+    shown = watch([*ORTHOBENCH, *FITTING[command]], several, columns)
+    assert shown.code == 0 or command == "doctor", shown.end
+    long = [line for line in shown.lines if len(line) > columns]
+    assert [line for line in long if not line.startswith(("  orthobench ", "      -> ", "first: "))] == []
+    assert "…" not in shown.end or command == "ls"
+    letters = "".join("x" if len(line.strip()) == 1 else " " for line in shown.lines)
+    assert "xxx" not in letters  # no column is so narrow that a word becomes a letter a line
+    if command.startswith("compare-databases") or command == "compare":
+        verdict, settings = (shown.end.index(word) for word in ("verdict", "\ndiffering"))
+        assert verdict < settings
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

@@ -171,6 +171,16 @@ def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
     assert text.count("{") == text.count("}")
 
 
+def test_printed_table_leaves_out_what_is_not_measured(database):
+    printed = [Printed(metric="mse", value=0.25, digits="0.250")]
+    rnn, lstm = (experiment(model, "last", printed) for model in ("rnn", "lstm"))
+    database.run(rnn, 0, test=[1.0, 0.25])
+    view = database.view(paper(rnn, lstm))
+    (table,), (whole,) = paper_tables(view, for_print=True, unmeasured=False), paper_tables(view)
+    assert [row[0] for row in table.rows] == [whole.rows[0][0]]
+    assert len(whole.rows) == 2
+
+
 def _figures(database):
     from orthobench.reporting.figures.figures import learning_curves
 

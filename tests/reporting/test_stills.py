@@ -100,6 +100,23 @@ def test_logarithmic_axis_has_round_ticks_that_do_not_overlap(low, high, texts):
     assert all(first.x1 < second.x0 for first, second in pairwise(boxes))
 
 
+def test_legend_has_what_is_in_the_frame_and_all_baselines_in_one_entry():
+    line = {"mode": "lines", "x": [0, 1, 2]}
+    frame = {"title": {"text": "test cross-entropy (nats)"}, "range": [1, 2]}
+    first, second = (
+        figure_of(
+            {**line, "y": [0, 0, 0.5], "name": "below"},
+            {**line, "y": [0, 3, 3], "name": "through"},
+            {**line, "y": [1.5] * 3, "name": f"baseline {value}"},
+            yaxis=frame,
+        )
+        for value in (0.25, 0.5)
+    )
+    still = composed(first, second)
+    assert [text.get_text() for text in still.legends[0].get_texts()] == ["through", "baseline 0.25, 0.5"]
+    assert still.axes[0].get_ylabel() == "test cross-entropy (nats)"
+
+
 @pytest.mark.parametrize("inches", [3.25, 6.75])
 def test_nothing_leaves_the_picture(inches):
     """Not the last number of an axis, long names of rows, titles or the legend."""

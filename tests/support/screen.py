@@ -27,12 +27,19 @@ class Shown:
     Attributes:
         frames: the lines of the screen without the blanks at their ends, after each piece of output
             and before each return to the beginning of a line.
+        output: what the command wrote to the terminal.
         code: the exit code of the command.
     """
 
-    def __init__(self, frames: list[list[str]], code: int) -> None:
+    def __init__(self, frames: list[list[str]], output: bytes, code: int) -> None:
         self.frames = frames
+        self.output = output
         self.code = code
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines as the command wrote them, without colours; the terminal breaks those that are too long."""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.output.decode()).split("\r\n")
 
     @property
     def end(self) -> str:
@@ -59,13 +66,14 @@ def watch(command: Sequence[str], folder: Path, columns: int) -> Shown:
     os.close(child)
     screen = pyte.Screen(columns, ROWS)
     stream = pyte.ByteStream(screen)
-    frames = []
+    frames, output = [], b""
     while piece := _read(parent):
+        output += piece
         for part in re.split(rb"(?=\r)", piece):  # a program that renews its rows begins with this character
             stream.feed(part)
             frames.append([line.rstrip() for line in screen.display])
     os.close(parent)
-    return Shown(frames, process.wait())
+    return Shown(frames, output, process.wait())
 
 
 def _read(terminal: int) -> bytes:

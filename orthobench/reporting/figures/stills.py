@@ -37,10 +37,14 @@ TEXT = 8
 """The size of all text in points."""
 POINTS = 0.48
 """Points per pixel of Plotly's sizes, which are for a screen."""
+BASELINE = "baseline "
+"""The beginning of a baseline's name, which its value follows; several panels share an entry of the legend."""
 COLUMN_SPACING = 1.2
 """The space between two columns of the legend, in sizes of its text."""
 LETTERS_PER_INCH = 14
 """The number of letters in an inch of text, at most, where long names are broken into lines."""
+ONE_LINE = 0.9
+"""The part of a panel's size along which a title of an axis stands in one line."""
 PARAMETERS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # because matplotlib brings it, a figure is the same on every machine
     "font.size": TEXT,
@@ -148,9 +152,17 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float, columns: int, p
     for axes, (title, figure) in zip(grid, panels, strict=False):
         axes.set_title(_words(title))
         _draw_panel(axes, figure, inches / columns, panel_height)
-        entries |= _entries(figure)
+        for name, line in _entries(axes, figure).items():
+            entries.setdefault(name, line)
     for axes in grid[len(panels) :]:
         axes.remove()
+    if len(baselines := [name for name in entries if name.startswith(BASELINE)]) > 1:
+        joined = BASELINE + ", ".join(name.removeprefix(BASELINE) for name in baselines)
+        entries = {
+            joined if name == baselines[0] else name: line
+            for name, line in entries.items()
+            if name not in baselines[1:]
+        }
     if entries:
         still.set_figheight(still.get_figheight() + _add_legend(still, canvas, entries))
     return still
@@ -183,19 +195,29 @@ def _add_legend(still: Still, canvas: FigureCanvasAgg, entries: dict[str, Line2D
     return float(box.height / still.dpi)
 
 
-def _entries(figure: Figure) -> dict[str, Line2D]:
-    """Return the entries of a figure's legend, by their names."""
+def _entries(axes: Axes, figure: Figure) -> dict[str, Line2D]:
+    """Return the entries of a figure's legend, by their names: those of what its drawn axes show."""
     entries: dict[str, Line2D] = {}
     for trace in figure.data:
         if trace["type"] != "scatter":
             continue
         listed = trace.get("name") and trace.get("showlegend") is not False
-        if listed and figure.layout.get("showlegend") is not False:
+        if listed and figure.layout.get("showlegend") is not False and _is_in_frame(axes, trace):
             entries.setdefault(_words(trace["name"]), Line2D([], [], **_look(trace)))
         elif is_published(trace):
             marker = {"symbol": PUBLISHED_SYMBOL, "color": "#000000", "size": 10}
             entries.setdefault("published", Line2D([], [], **_look({"mode": "markers", "marker": marker})))
     return entries
+
+
+def _is_in_frame(axes: Axes, trace: FigureRecord) -> bool:
+    """Return whether a part of a trace lies between the ends of the axes; one without points is only an entry."""
+    x, y = (np.asarray(trace[name], dtype=float) for name in "xy")
+    if not len(x):
+        return True
+    (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+    within = y[(x >= left) & (x <= right)]
+    return bool(((within >= low) & (within <= high)).any() or ((within < low).any() and (within > high).any()))
 
 
 def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None:
@@ -312,7 +334,9 @@ def _set_axis(axes: Axes, name: str, layout: FigureRecord, inches: float) -> Non
     axis = getattr(axes, f"{name}axis")
     width = int(0.6 * LETTERS_PER_INCH * inches)
     title = _words(layout["title"]["text"])
-    axis.set_label_text(textwrap.fill(title, width, break_on_hyphens=False, break_long_words=False))
+    if len(title) > ONE_LINE * LETTERS_PER_INCH * inches:
+        title = textwrap.fill(title, width, break_on_hyphens=False, break_long_words=False)
+    axis.set_label_text(title)
     limits = getattr(axes, f"set_{name}lim")
     is_log = layout.get("type") == "log"
     if given := layout.get("range"):

@@ -19,9 +19,15 @@ from orthobench.reporting.tables.table import Table, table_of
 from orthobench.store import Store
 
 
-def paper_tables(view: PaperView) -> list[Table]:
-    """Return a paper's tables with the published next to the measured values."""
-    return [_table(part.table) for part in view.artifacts if part.table]
+def paper_tables(view: PaperView, for_print: bool = False, unmeasured: bool = True) -> list[Table]:
+    """Return a paper's tables with the published next to the measured values.
+
+    Args:
+        for_print: give each verdict without its notes, which are too long for a column of a paper.
+        unmeasured: whether to show the numbers that are not measured.
+    """
+    tables = [_table(part.table, for_print, unmeasured) for part in view.artifacts if part.table]
+    return [table for table in tables if table.rows]
 
 
 def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:
@@ -67,8 +73,9 @@ HEADINGS = [
 ]
 
 
-def _table(table: PaperTable) -> Table:
+def _table(table: PaperTable, for_print: bool = False, unmeasured: bool = True) -> Table:
     cells = [(row, label, cell) for row in table.rows for label, cell in row.cells.items()]
+    cells = [each for each in cells if unmeasured or each[-1].measured is not None]
     shown = [
         [
             row.label,
@@ -82,7 +89,7 @@ def _table(table: PaperTable) -> Table:
             ),
             str(cell.measured or ""),
             seeds_of(cell.variant) if cell.variant else "",
-            _verdict(cell),
+            cell.words if for_print and cell.measured is not None else _verdict(cell),
         ]
         for row, label, cell in cells
     ]
