@@ -108,7 +108,7 @@ def test_examples_of_the_document_run(tmp_path, monkeypatch):
     names = {"MyModel": orthobench.nn.RNN.model}
     for block in blocks:
         exec(compile(block, "docs/layers.md", "exec"), names)
-    assert len(blocks) == 10
+    assert len(blocks) == 8
     assert (tmp_path / "layer.onnx").stat().st_size > 0
 
 

@@ -179,7 +179,7 @@ def test_published_schema_matches_the_reader(orthobench):
 
 
 def test_example_of_the_guide_matches_the_schema(tmp_path):
-    example, _ = re.findall(r"```toml\n(task.*?)```", (ROOT / "docs" / "train.md").read_text("utf-8"), re.S)
+    (example,) = re.findall(r"```toml\n(task.*?)```", (ROOT / "docs" / "train.md").read_text("utf-8"), re.S)
     (tmp_path / "sweep.toml").write_text(example)
     read = read_file(tmp_path / "sweep.toml", SweepFile)
     assert (read.task, read.seeds) == ("adding", 5)

@@ -7,9 +7,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -88,8 +86,8 @@ def test_example_of_a_paper_is_a_row_of_its_file(tmp_path):
     assert resolve(Catalog(), experiment.task, experiment.model, {}, experiment=experiment).spec.settings
 
 
-def test_guide_has_models_a_task_and_a_probe():
-    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "tasks", "probes"]
+def test_guide_has_a_model_a_task_and_a_probe():
+    assert [kind for kind, *_ in EXAMPLES] == ["models", "tasks", "probes"]
 
 
 @pytest.fixture
@@ -157,22 +155,6 @@ def test_readme_begins_with_small_runs():
     assert "--preset quick" in COMMANDS[0]
     assert "--preset quick" in first["run"]
     assert "--preset quick" in first["sweep"]
-
-
-def test_getting_started_lists_the_commands_with_json():
-    """The sentence names exactly the commands that have the option."""
-    start = (ROOT / "docs" / "start.md").read_text("utf-8")
-    sentence = re.search(r"These print JSON with `--json`:(.*?)\.", start, re.S)
-    assert sentence is not None
-    assert set(re.findall(r"`([^`]+)`", sentence[1])) == set(with_json(typer.main.get_command(app)))
-
-
-def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from with_json(command, (*path, name))
-        elif any("--json" in parameter.opts for parameter in command.params):
-            yield " ".join((*path, name))
 
 
 def test_links_resolve_to_files_and_headings():
