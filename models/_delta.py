@@ -15,7 +15,6 @@ state holds the memories, followed by the convolution's inputs of the last steps
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 import torch
@@ -23,8 +22,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from orthobench.matrices.initial import as_parameter, torch_linear_
-from orthobench.model import Count, Model, ModelSettings, Signature, State
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Signature, State
 from orthobench.recurrence import (
     Convolution,
     GradientTrace,
@@ -38,20 +37,14 @@ from orthobench.recurrence import (
     short_convolution,
 )
 
-from ._heads import HeadsSettings
+from ._heads import MemoryModel, MemorySettings, drawn_decays
 
 _UNIT_EPSILON, _NORM_EPSILON = 1e-6, 1e-5
 _XAVIER_GAIN = 2**-2.5
 """The gain of the maps of DeltaProduct's program (`fla/layers/gated_deltaproduct.py`)."""
 
 
-class DeltaSettings(HeadsSettings):
-    key_size: Count | None = Field(
-        None, description="features of a key and of a query in each head; none: as many as a value, hidden_size / heads"
-    )
-    convolution: int | None = Field(
-        4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
-    )
+class DeltaSettings(MemorySettings):
     negative_eigenvalues: bool = Field(
         False,
         description="beta = 2 sigmoid(.) instead of sigmoid(.): a step's eigenvalues reach from 1 to -1, not to 0",
@@ -63,11 +56,6 @@ class DeltaSettings(HeadsSettings):
         "in DeltaProduct's program",
         json_schema_extra={"neutral": "linear"},
     )
-
-    @property
-    def keys(self) -> int:
-        """The number of features of a key in each head."""
-        return self.key_size or self.head_size
 
     @property
     def steps_of_token(self) -> int:
@@ -84,13 +72,8 @@ class DeltaSettings(HeadsSettings):
         """The number of features of queries, keys and values together."""
         return self.heads * (self.keys + self.steps_of_token * (self.keys + self.head_size))
 
-    @property
-    def memory(self) -> int:
-        """The number of entries of all memories."""
-        return self.hidden_size * self.keys
 
-
-class DeltaModel(Model):
+class DeltaModel(MemoryModel):
     """A model whose memories follow the delta rule."""
 
     step_matrices = ()
@@ -121,29 +104,10 @@ class DeltaModel(Model):
         self.decay_weight = None
         if settings.has_decay:
             self.decay_weight = drawn(heads)
-            rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
-            # Bounded, because a draw of 0 has no logarithm.
-            self.decay_rate = as_parameter((16 * rate).clamp(min=1e-6).log())
-            step = (math.log(1e-3) + step * math.log(100)).exp()
-            # The inverse of softplus, with expm1 because 1 - exp(-step) loses digits for steps near 0.001.
-            self.decay_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
+            self.decay_rate, self.decay_bias = drawn_decays(heads, generator)
         self.gate_weight = drawn(n) if settings.output_gate else None
         self.norm_weight = nn.Parameter(torch.ones(settings.head_size))
         self.mixing_weight = drawn(n, inputs=n)
-
-    @classmethod
-    def state_features(cls, settings: ModelSettings) -> int:
-        assert isinstance(settings, DeltaSettings)
-        return settings.memory + ((settings.convolution or 1) - 1) * settings.channels
-
-    @classmethod
-    def output_features(cls, settings: ModelSettings) -> int:
-        return settings.hidden_size
-
-    def state_parts(self) -> dict[str, slice]:
-        memory = self.settings.memory
-        parts = {"h": slice(0, memory), "convolution": slice(memory, self.features)}
-        return {name: part for name, part in parts.items() if part.start < part.stop}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         settings = self.settings

@@ -22,15 +22,12 @@ by the convolution's inputs of the last steps.
 
 from __future__ import annotations
 
-import math
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from orthobench.matrices.initial import as_parameter, torch_linear_
-from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Learns, Signature, State
 from orthobench.recurrence import (
     GradientTrace,
     carried_inputs,
@@ -42,39 +39,19 @@ from orthobench.recurrence import (
     spread_heads,
 )
 
-from ._heads import HeadsSettings
+from ._heads import MemoryModel, MemorySettings, drawn_decays
 
-_SHORTEST_STEP, _LONGEST_STEP = 1e-3, 1e-1
-_HIGHEST_RATE = 16
 _NORM_EPSILON = 1e-5
 
 
-class M2RNNSettings(HeadsSettings):
-    key_size: Count | None = Field(
-        None,
-        description="features of the key and of the query, rows of H; none: as many as a value, hidden_size / heads",
-    )
-    convolution: int | None = Field(
-        4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
-    )
-
-    @property
-    def keys(self) -> int:
-        """The number of features of a key."""
-        return self.key_size or self.head_size
-
+class M2RNNSettings(MemorySettings):
     @property
     def channels(self) -> int:
         """The number of features of the query, the key and the values together."""
         return 2 * self.keys + self.hidden_size
 
-    @property
-    def memory(self) -> int:
-        """The number of entries of all memories."""
-        return self.hidden_size * self.keys
 
-
-class M2RNN(Model):
+class M2RNN(MemoryModel):
     version = 1
     title = "M2RNN"
     paper = "Mishra et al. M2RNN: Non-Linear RNNs with Matrix-Valued States for Scalable Language Modeling. 2026"
@@ -100,31 +77,12 @@ class M2RNN(Model):
         taps = settings.convolution
         self.convolution_weight = None if taps is None else drawn(taps, taps, settings.channels)
         self.forget_weight = drawn(m, heads, m)
-        rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
-        # Bounded, because a draw of 0 has no logarithm.
-        self.forget_rate = as_parameter((_HIGHEST_RATE * rate).clamp(min=1e-6).log())
-        step = (math.log(_SHORTEST_STEP) + step * math.log(_LONGEST_STEP / _SHORTEST_STEP)).exp()
-        # By expm1, because 1 - exp(-step) has few digits left for a step of 0.001.
-        self.forget_bias = as_parameter(step + torch.log(-torch.expm1(-step)))  # softplus gives the step
+        self.forget_rate, self.forget_bias = drawn_decays(heads, generator)
         self.transition = nn.Parameter(torch.eye(size).repeat(heads, 1, 1))
         self.feedthrough = nn.Parameter(torch.ones(n))
         self.gate_weight = drawn(m, n, m)
         self.norm_weight = nn.Parameter(torch.ones(n))
         self.mixing_weight = drawn(n, n, n)
-
-    @classmethod
-    def state_features(cls, settings: ModelSettings) -> int:
-        assert isinstance(settings, M2RNNSettings)
-        return settings.memory + ((settings.convolution or 1) - 1) * settings.channels
-
-    @classmethod
-    def output_features(cls, settings: ModelSettings) -> int:
-        return settings.hidden_size
-
-    def state_parts(self) -> dict[str, slice]:
-        memory = self.settings.memory
-        parts = {"h": slice(0, memory), "convolution": slice(memory, self.features)}
-        return {name: part for name, part in parts.items() if part.start < part.stop}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         settings, reads = self.settings, self.signature.readout != "last"

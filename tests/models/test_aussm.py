@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import assert_kernels_are_the_definition, assert_matches, assert_two_parts_equal_the_whole, make
+from support.models import (
+    assert_kernels_are_the_definition,
+    assert_matches,
+    assert_two_parts_equal_the_whole,
+    make,
+    noise,
+    random_model,
+)
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
@@ -18,20 +25,6 @@ FORMS: list[dict[str, Any]] = [
     {"state_size": 2, "convolution": 2, "step_rank": 5},
     {"state_size": 1, "convolution": None},
 ]
-
-
-def randomised(readout: Readout, **settings: Any) -> Any:
-    """A model in float64 whose parameters are all random, so that no start at 1 hides an error."""
-    model = make("aussm", inputs=3, hidden_size=5, readout=readout, **settings).double()
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return model
-
-
-def noise(steps: int) -> Tensor:
-    return torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def convolved_inputs(model: Any, inputs: Tensor) -> Tensor:
@@ -83,14 +76,14 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize(("readout", "steps"), [("all", 6), ("last", 6), ("last", 1)])
 def test_matches_a_literal_transcription(settings: dict[str, Any], readout: Readout, steps: int) -> None:
     """In value and in every gradient."""
-    model = randomised(readout, **settings)
+    model = random_model("aussm", 5, readout, **settings)
     expected = transcribed(model, noise(steps))
     assert_matches(model, noise(steps), expected if readout == "all" else expected[-1])
 
 
 def test_matches_the_sums_of_the_program() -> None:
     """sum_j |C_j| (cos(c_j + G) re - sin(c_j + G) im), where G, re and im are sums over the steps so far."""
-    model, inputs, rows = randomised("all", state_size=3), noise(7), []
+    model, inputs, rows = random_model("aussm", 5, "all", state_size=3), noise(7), []
     for row in range(inputs.shape[1]):
         x = convolved_inputs(model, inputs[:, row])
         theta, delta, _, _ = (torch.stack(parts) for parts in zip(*(selected(model, each) for each in x), strict=True))
@@ -134,7 +127,7 @@ def test_kernels_match_the_reference(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize("cut", [1, 5])
 def test_two_parts_equal_the_whole_sequence(settings: dict[str, Any], cut: int) -> None:
-    assert_two_parts_equal_the_whole(randomised("all", **settings), cut)
+    assert_two_parts_equal_the_whole(random_model("aussm", 5, "all", **settings), cut)
 
 
 def test_starts_match_the_program() -> None:

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import assert_kernels_are_the_definition, assert_matches, assert_two_parts_equal_the_whole, make
+from support.models import (
+    assert_kernels_are_the_definition,
+    assert_matches,
+    assert_two_parts_equal_the_whole,
+    make,
+    random_model,
+)
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
@@ -19,16 +25,6 @@ FORMS: list[dict[str, Any]] = [
     {"heads": 1, "state_size": 6, "trapezoid": False},
     {"heads": 2, "state_size": 3, "rotation": 0.0},
 ]
-
-
-def randomised(readout: Readout, **settings: Any) -> Any:
-    """A model in float64 whose parameters are all random, so that no start at 1 hides an error."""
-    model = make("mamba3", inputs=3, hidden_size=12, readout=readout, **settings).double()
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return model
 
 
 def root_mean_square(vector: Tensor) -> Tensor:
@@ -75,7 +71,7 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize(("readout", "steps"), [("all", 6), ("last", 6), ("last", 1)])
 def test_matches_a_literal_transcription(settings: dict[str, Any], readout: Readout, steps: int) -> None:
     """In value and in every gradient."""
-    model = randomised(readout, **settings)
+    model = random_model("mamba3", 12, readout, **settings)
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = transcribed(model, inputs) if readout == "all" else transcribed(model, inputs)[-1]
     assert_matches(model, inputs, expected)
@@ -83,7 +79,7 @@ def test_matches_a_literal_transcription(settings: dict[str, Any], readout: Read
 
 def test_without_rotation_and_trapezoid_it_is_mamba_2() -> None:
     """y = (L o (C B^T)) Delta x of each head, where L holds the products of the decays between two steps."""
-    model = randomised("all", heads=2, state_size=4, rotation=0.0, trapezoid=False)
+    model = random_model("mamba3", 12, "all", heads=2, state_size=4, rotation=0.0, trapezoid=False)
     settings, steps = model.settings, 7
     inputs = torch.randn(steps, 1, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     b, c, w, p, _, _ = (inputs[:, 0] @ model.selection_weight.T).split(model.selected_sizes(), dim=-1)
@@ -139,7 +135,7 @@ def test_kernels_match_the_reference(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("cut", [1, 5])
 def test_two_parts_equal_the_whole_sequence(settings: dict[str, Any], cut: int) -> None:
     """The angles and what the next step writes of the last input are in the state."""
-    model = randomised("all", **settings)
+    model = random_model("mamba3", 12, "all", **settings)
     assert_two_parts_equal_the_whole(model, cut)
 
 

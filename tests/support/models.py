@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -19,6 +21,21 @@ def make(name: str, readout: Readout = "all", seed: int = 0, inputs: int = M, ou
     cls = Catalog().load("model", name)
     read = cls.Settings.read({"hidden_size": 7, **settings})
     return cls(read, Signature(inputs, outputs, readout), torch.Generator().manual_seed(seed))
+
+
+def random_model(name: str, hidden_size: int, readout: Readout, **settings: Any) -> Any:
+    """Return a model in float64 whose parameters are all random, so that no start at 1 hides an error."""
+    model = make(name, inputs=3, hidden_size=hidden_size, readout=readout, **settings).double()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def noise(steps: int) -> torch.Tensor:
+    """Return inputs of `random_model`, `[steps, 2, 3]`."""
+    return torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def run(model) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

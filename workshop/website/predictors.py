@@ -141,8 +141,6 @@ def predictors_table(columns: Mapping[str, Sequence[Tuned]]) -> str:
     """Build the table: a row for each column of the protocol and each quantity."""
     rows = []
     for name, cells in columns.items():
-        if len(cells) < FEWEST_CELLS:
-            continue
         common = set.intersection(*(set(cell.quantities) for cell in cells))
         quantities = [quantity for quantity in cells[0].quantities if quantity in common]
         for chosen in [*([quantity] for quantity in quantities), quantities]:

@@ -26,7 +26,7 @@ from orthobench.reporting.account.paper_views import distinct_numbers
 from workshop.website import findings
 from workshop.website.abilities_picture import picture
 from workshop.website.markdown import renew_tables, table
-from workshop.website.predictors import Tuned, before_training, predictors_table
+from workshop.website.predictors import FEWEST_CELLS, Tuned, before_training, predictors_table
 from workshop.website.results import decided, everything
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,12 +73,17 @@ def tuned_results() -> str:
 
 
 def cells_before_training() -> dict[str, list[Tuned]]:
-    """Return the cells of each column with what they are before training."""
-    families, columns = families_of_models(), defaultdict(list)
+    """Return the cells of each column of enough cells, with what they are before training."""
+    families, cells = families_of_models(), defaultdict(list)
     for column, _, variant, _ in tuned_variants():
-        quantities = before_training(variant)
-        columns[column].append(Tuned(families[variant.run.model], median(variant.solved_shares), quantities))
-    return columns
+        cells[column].append(variant)
+    return {
+        column: [
+            Tuned(families[each.run.model], median(each.solved_shares), before_training(each)) for each in variants
+        ]
+        for column, variants in cells.items()
+        if len(variants) >= FEWEST_CELLS
+    }
 
 
 def papers_table() -> str:
