@@ -48,7 +48,7 @@ demo: $(BASE)/.installed
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# The dense cells in C, orthobench/recurrence/cpu/generated, from the steps of their operations.
+# The dense cells in C and CUDA C++, generated/ in orthobench/recurrence/cpu and cuda, from the steps of their operations.
 cells: $(INSTALLED)
 	$(BIN)/python -m workshop.cells
 

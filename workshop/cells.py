@@ -1,6 +1,7 @@
-"""Write orthobench/recurrence/cpu/generated, the dense cells of the operations in C, from their steps: `make cells`.
+"""Write the dense cells of the operations from their steps, in C and in CUDA C++: `make cells`.
 
-setup.py compiles these texts, so neither an installation nor a run derives them.
+setup.py compiles the texts in `orthobench/recurrence/cpu/generated`, and NVRTC those in `cuda/generated` next to it, so
+neither an installation nor a run derives them.
 """
 
 from __future__ import annotations
@@ -16,18 +17,16 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Activation, Declaration
-from orthobench.recurrence.compiler import text
+from orthobench.recurrence.compiler import cuda_text, text
 from orthobench.recurrence.compiler.expressions import Node, Term, UnfitError, replaced, total
 from orthobench.recurrence.compiler.plan import Plan, plan
 from orthobench.recurrence.compiler.trace import Step, batch_size, record
 from orthobench.recurrence.cpu import dense
+from orthobench.recurrence.cuda import dense as cuda_dense
 from orthobench.recurrence.ops import operations
 
-FOLDER = Path(dense.__file__).parent / "generated"
-_HEAD = """/* The cells of the operation {}, written by `make cells` from its step. */
-#include "cell.h"
-#include "functions.h"
-"""
+FOLDERS = {".c": Path(dense.__file__).parent / "generated", ".cuh": cuda_dense.FOLDER}
+_HEAD = "/* The cells of the operation {}, written by `make cells` from its step. */\n"
 _LETTERS = "abc"
 """The names of the driver's numbers."""
 _UNITS = 12
@@ -35,7 +34,7 @@ _UNITS = 12
 
 
 def texts(refused: dict[str, str]) -> dict[str, str]:
-    """Return the content of each file of the folder by its name, for the operations of this checkout.
+    """Return the content of each file by its name, for the operations of this checkout.
 
     Args:
         refused: receives why a cell has no text, by its name.
@@ -44,16 +43,20 @@ def texts(refused: dict[str, str]) -> dict[str, str]:
     for operation in operations():
         kernel = kernels.find(operation, "cpu")
         is_derived = kernel is None or issubclass(kernel, dense.OperationKernel)
-        cells: dict[str, str] = {}
+        cells: dict[str, tuple[str, str]] = {}
         for form in operation.forms(_UNITS) if operation.forms is not None and is_derived else ():
             parameters = operation.bind(None, **form.parameters)
             name = dense.cell_name(operation, parameters)
             try:
-                cells[name] = text.written(planned(operation, parameters), name)
+                plan_ = planned(operation, parameters)
+                struct = cuda_dense.struct_name(name)
+                cells[name] = text.written(plan_, name), cuda_text.written(plan_, struct)
             except UnfitError as error:
                 refused[name] = str(error)
-        if cells:
-            result[f"{operation.name}.c"] = "\n".join((_HEAD.format(operation.name), *cells.values()))
+        for at, (suffix, head) in enumerate(zip(FOLDERS, (text.HEAD, cuda_text.HEAD), strict=True)):
+            if cells:
+                parts = [_HEAD.format(operation.name) + head, *(own[at] for own in cells.values())]
+                result[operation.name + suffix] = "\n".join(parts)
     return result
 
 
@@ -146,9 +149,10 @@ def _placed(recorded: Step, leaves: Sequence[Node], weight: Sequence[int], x: Se
 if __name__ == "__main__":
     reasons: dict[str, str] = {}
     files = texts(reasons)
-    for file in FOLDER.glob("*.c"):
-        file.unlink()
+    for suffix, folder in FOLDERS.items():
+        for file in folder.glob(f"*{suffix}"):
+            file.unlink()
     for file_name, content in files.items():
-        (FOLDER / file_name).write_text(content, "utf-8")
+        (FOLDERS[Path(file_name).suffix] / file_name).write_text(content, "utf-8")
     for cell, reason in reasons.items():
         print(f"{cell} has no text: {reason}", file=sys.stderr)

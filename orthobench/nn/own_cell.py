@@ -70,10 +70,10 @@ class CompiledLayer(nn.Module):
     `output, state = layer(x, state)` with x `[T, B, m]` or `[B, T, m]` and the state of the cell. Without a state the
     cell's first step runs without one, so the cell has to allow that. The parameters are the cell's.
 
-    In float32 on the CPU a kernel runs it, which a C compiler makes at the first use. It can be differentiated once.
-    The kernel is compared with the cell's own steps, in value and in all gradients. A cell that cannot be compiled runs
-    as a loop in PyTorch, and a line of the logger `orthobench.recurrence` says why. So do other types and devices,
-    exported programs, transforms, and everything under `use_backend("reference")`.
+    In float32 a kernel runs it, which a C compiler, or NVRTC on a GPU, makes at the first use. It can be differentiated
+    once. The kernel is compared with the cell's own steps, in value and in all gradients. A cell that cannot be
+    compiled runs as a loop in PyTorch, and a line of the logger `orthobench.recurrence` says why. So do other types and
+    devices, exported programs, transforms, and everything under `use_backend("reference")`.
     """
 
     def __init__(self, cell: nn.Module, batch_first: bool = False) -> None:

@@ -178,7 +178,7 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
     """Return the kernel of an operation on a back end, or None.
 
     The first call imports the module of the operation's folder that registers it, such as `ops.plain.cpu`. A dense cell
-    needs none on the CPU, because its kernel follows from the declaration.
+    needs none, because its kernel follows from the declaration.
 
     Raises:
         ImportError: the module cannot be imported.
@@ -189,8 +189,8 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
     if hasattr(sys.modules.get(operation.folder), "__path__") and importlib.util.find_spec(name):
         importlib.import_module(name)
     is_built_in = operation.folder.startswith(f"{__package__}.ops.")
-    if is_built_in and backend == "cpu" and backend not in operation.kernels:
-        importlib.import_module(f"{__package__}.cpu.dense").register(operation)
+    if is_built_in and backend in ("cpu", "cuda") and backend not in operation.kernels:
+        importlib.import_module(f"{__package__}.{backend}.dense").register(operation)
     return operation.kernels.get(backend)
 
 

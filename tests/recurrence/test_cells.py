@@ -19,8 +19,10 @@ from workshop import cells
 
 def test_files_are_those_of_the_steps() -> None:
     refused: dict[str, str] = {}
-    files = {file.name: file.read_text("utf-8") for file in cells.FOLDER.glob("*.c")}
-    assert files == cells.texts(refused), "run `make cells` and `make kernels`"
+    files = [file for suffix, folder in cells.FOLDERS.items() for file in folder.glob(f"*{suffix}")]
+    assert {file.name: file.read_text("utf-8") for file in files} == cells.texts(refused), (
+        "run `make cells` and `make kernels`"
+    )
     assert not refused
 
 

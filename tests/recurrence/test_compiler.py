@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support import emulation
 from support.checkout import ROOT
 from support.own_cells import STATES, LongExpressive
 from torch import Tensor, nn
@@ -19,12 +20,13 @@ from torch.nn.utils import parametrize
 from docs.cells import JANET, MGU, STAR, LayerNormLSTM, Multiplicative, Oscillators
 from orthobench.nn import CompiledLayer, compile
 from orthobench.recurrence import GradientTrace, backends
-from orthobench.recurrence.compiler import build, plan
+from orthobench.recurrence.compiler import build, kernel, plan
 from orthobench.recurrence.compiler import cell as compiler_cell
 from orthobench.recurrence.compiler.expressions import UnfitError
 from orthobench.recurrence.compiler.kernel import StepKernel
 from orthobench.recurrence.compiler.text import VERSION
 from orthobench.recurrence.cpu import library
+from orthobench.recurrence.cuda import plans
 
 INPUTS = 5
 
@@ -81,6 +83,29 @@ def test_values_and_gradients_are_those_of_the_steps_in_float64(cell, units, of_
             nn.init.normal_(each.weight, 0.3, 0.1), nn.init.normal_(each.bias, 0, 0.1)
     assert isinstance(kernel_of(layer, state), StepKernel)
     assert_exact(layer, torch.randn(9, 6, INPUTS), state, of_x)
+
+
+ON_CPU_ALONE = {"BRC": "a matrix", "FiringRate": "a matrix", "Independent": "a matrix"} | dict.fromkeys(
+    ("LayerNormGRU", "LayerNormLSTM"), "no means over the units"
+)
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+@pytest.mark.parametrize(
+    "cell", [MGU, *(pytest.param(each, marks=pytest.mark.slow) for each in STATES)], ids=lambda cell: cell.__name__
+)
+def test_kernels_for_a_gpu_have_the_values_and_gradients_of_the_steps(cell, clusters, monkeypatch):
+    """In the emulator, on tensors of the CPU, and first in the comparison that precedes each kernel's use."""
+    of_cuda = kernel._for_cuda
+    monkeypatch.setattr(kernel, "_for_cpu", lambda planned: of_cuda(planned, 20, torch.device("cpu")))
+    layer, state = compile(cell(INPUTS, 20)), start(20, STATES[cell])
+    with emulation.emulated(plans.GPU(90, {clusters: 3}, 232448)):
+        if reason := ON_CPU_ALONE.get(cell.__name__):
+            assert reason in str(kernel_of(layer, state))
+            return
+        assert isinstance(kernel_of(layer, state), StepKernel)
+        for of_x in (True, False):
+            assert_exact(layer, torch.randn(9, 6, INPUTS), state, of_x)
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, MGU, Multiplicative, STAR, LayerNormLSTM])

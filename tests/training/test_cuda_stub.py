@@ -159,8 +159,10 @@ UNUSUAL = """
 import json, logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 import torch
+from docs.cells import JANET, LayerNormGRU
 from orthobench import nn
 from orthobench.errors import UsageError
+from orthobench.nn import compile
 from orthobench.recurrence.cuda import nvrtc, plans
 from orthobench.recurrence.backends import forget_used, last_used
 
@@ -189,6 +191,9 @@ show("double:", lambda: nn.LSTM(3, 33, device="cuda", dtype=torch.float64)(on_gp
 torch.set_default_dtype(torch.float64)
 show("default:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.float32)))
 torch.set_default_dtype(torch.float32)
+own = {each: compile(each(3, 33).cuda()) for each in (JANET, LayerNormGRU)}
+show("own cell:", lambda: own[JANET](on_gpu(4, 2, 3), on_gpu(2, 33)))
+show("with a mean:", lambda: own[LayerNormGRU](on_gpu(4, 2, 3), on_gpu(2, 33)))
 nvrtc.describe = lambda device: plans.GPU(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
 from orthobench.recurrence.cuda import persistent
 for cache in (persistent.plan, persistent.pair_of):
@@ -214,6 +219,9 @@ def test_unusual_inputs_run_or_are_refused_in_one_line(cuda_stub_environment):
         "autocast: cuda torch.bfloat16 [4, 2, 33]",
         "double: reference torch.float64 [4, 2, 33]",
         "default: cuda torch.float32 [4, 2, 33]",
+        "own cell: cuda torch.float32 [4, 2, 33]",
+        "LayerNormGRU runs as a loop in PyTorch: the CUDA kernels have no means over the units",
+        "with a mean: torch.float32 [4, 2, 33]",
         "small slice: cuda torch.float32 [4, 2, 60]",
         "lem: not on back end cuda: the weights of 500 units do not fit into the registers of this GPU's largest "
         "cluster",

@@ -21,6 +21,8 @@ from orthobench.recurrence.compiler.expressions import UnfitError
 from orthobench.recurrence.compiler.kernel import StepKernel
 from orthobench.recurrence.compiler.text import VERSION
 from orthobench.recurrence.compiler.trace import Step, batch_size, inspect, record
+from orthobench.recurrence.cuda import self_test
+from orthobench.system.location import variable
 from orthobench.system.own_code import described, place_of
 
 _logger = logging.getLogger("orthobench.recurrence")
@@ -42,8 +44,8 @@ _MOST_SETTINGS = 8
 class CompiledCell:
     """A cell's loop over time.
 
-    A kernel serves one size of inputs and states, and the attributes of the module when it was recorded. For others the
-    step is recorded again.
+    A kernel serves one device, one size of inputs and states, and the attributes of the module when it was recorded.
+    For others the step is recorded again.
 
     Args:
         module: the cell.
@@ -81,8 +83,8 @@ class CompiledCell:
         if not isinstance(kernel, StepKernel):
             self._say(kernel)
             return None
-        backends.record_used("cpu")
-        with backends.outside_autocast(x.device):
+        backends.record_used(x.device.type)
+        with backends.outside_autocast(x.device), torch.cuda.device_of(x):  # on which kernels are launched
             return kernel.run(self._arguments(), x, state, trace)
 
     def loop(self, x: Tensor, state: State, trace: GradientTrace | None = None) -> Result:
@@ -98,7 +100,7 @@ class CompiledCell:
 
     def explain(self, inputs: int, state: State) -> str:
         """Return what the compiler makes of the cell with these sizes, or why it does not compile it."""
-        kernel = self._kernel(torch.zeros(1, 1, inputs), state)
+        kernel = self._kernel(state[0].new_zeros(1, 1, inputs), state)
         if isinstance(kernel, StepKernel):
             return f"compiled ({kernel.description})"
         _said.add((type(self.module).__name__, kernel))
@@ -113,13 +115,16 @@ class CompiledCell:
 
     def _may_compile(self, x: Tensor, state: State, trace: GradientTrace | None) -> bool:
         """Return whether a kernel may run this call, as for the calls of operations."""
-        if plain_tensors.needs_torch() or backends.chosen_backend() not in (backends.AUTO, "cpu"):
+        kind = x.device.type
+        if kind not in ("cpu", "cuda") or backends.chosen_backend() not in (backends.AUTO, kind):
+            return False
+        if plain_tensors.needs_torch():
             return False
         if (trace is not None and trace.of_sum) or x.dim() != 3 or 0 in x.shape:
             return False
         if any(each.dim() != 2 or len(each) != x.shape[1] for each in state):
             return False
-        are_usual = all(each.is_cpu and each.dtype is torch.float32 for each in (x, *state))
+        are_usual = all(each.device == x.device and each.dtype is torch.float32 for each in (x, *state))
         return are_usual and plain_tensors.are_plain((x, *state, *self._arguments().values()))
 
     def _arguments(self) -> dict[str, Tensor]:
@@ -129,30 +134,30 @@ class CompiledCell:
         """Return the kernel for these sizes, or the reason why there is none."""
         sizes = tuple(each.shape[-1] for each in state)
         try:
-            key = x.shape[-1], sizes, None if self._changes else _settings(self.module)
+            key = x.device, x.shape[-1], sizes, None if self._changes else _settings(self.module)
         except UnfitError as error:
             result: StepKernel | str = str(error)
         else:
             if key not in self._kernels:
-                if sum(each[:2] == key[:2] for each in self._kernels) >= _MOST_SETTINGS:
+                if sum(each[:3] == key[:3] for each in self._kernels) >= _MOST_SETTINGS:
                     return f"its attributes have had more than {_MOST_SETTINGS} values"
-                self._kernels[key] = _CHANGES if self._changes else self._tried(x.shape[-1], sizes)
+                self._kernels[key] = _CHANGES if self._changes else self._tried(x.device, x.shape[-1], sizes)
             result = self._kernels[key]
         return result
 
-    def _tried(self, inputs: int, sizes: Sequence[int]) -> StepKernel | str:
+    def _tried(self, device: torch.device, inputs: int, sizes: Sequence[int]) -> StepKernel | str:
         """Return the kernel for these sizes, or the reason why there is none."""
         try:
             # A kernel is made in the program's first call, whatever that call is for.
-            outside = backends.outside_autocast(torch.device("cpu"))
+            outside = backends.outside_autocast(device)
             with torch.inference_mode(False), torch.enable_grad(), outside, _without_cached_weights():
-                return self._compiled(inputs, sizes)
+                return self._compiled(device, inputs, sizes)
         except UnfitError as error:
             return str(error)
         except Exception as error:  # because a cell that torch can run should train
             return described(error) if place_of(error) else f"its compiler raises {described(error)}"
 
-    def _compiled(self, inputs: int, sizes: Sequence[int]) -> StepKernel:
+    def _compiled(self, device: torch.device, inputs: int, sizes: Sequence[int]) -> StepKernel:
         """Record, compile and check the step.
 
         Raises:
@@ -163,11 +168,12 @@ class CompiledCell:
             if each.is_floating_point() and each.dtype != torch.float32:
                 raise UnfitError(f"the kernels are for float32, and {name} is {each.dtype}".replace("torch.", ""))
         batch = batch_size([each.shape for each in arguments.values()] + [sizes, (inputs,)])
-        x, *state = [_drawn(batch, size) for size in (inputs, *sizes)]
+        x, *state = [_drawn(batch, size).to(device) for size in (inputs, *sizes)]
         recorded = self._recorded(x, state)
-        inspect(self.step, *[_drawn(_CHECKED_ROWS, size) for size in (inputs, *sizes)])
-        kernel = StepKernel(recorded)
-        self._check(kernel, inputs, sizes)
+        inspect(self.step, *[_drawn(_CHECKED_ROWS, size).to(device) for size in (inputs, *sizes)])
+        kernel = StepKernel(recorded, device)
+        if device.type == "cpu" or variable(self_test.SWITCH) != "off":
+            self._check(kernel, device, inputs, sizes)
         return kernel
 
     def _recorded(self, x: Tensor, state: Sequence[Tensor]) -> Step:
@@ -194,7 +200,7 @@ class CompiledCell:
             raise UnfitError("its output is not the first of its states")
         return Step(recorded.units, states, recorded.program)
 
-    def _check(self, kernel: StepKernel, inputs: int, sizes: Sequence[int]) -> None:
+    def _check(self, kernel: StepKernel, device: torch.device, inputs: int, sizes: Sequence[int]) -> None:
         """Compare the kernel with the loop in values and all gradients, with and without a gradient of the inputs.
 
         Raises:
@@ -205,8 +211,8 @@ class CompiledCell:
 
         def results(run: Callable[[Tensor, State], Result], of_x: bool) -> list[Tensor | None]:
             rows = _CHECKED_ROWS if of_x else 1  # one row, because a step may do something else for it
-            x = _drawn(_CHECKED_STEPS, rows, inputs).requires_grad_(of_x)
-            state = [_drawn(rows, size).requires_grad_() for size in sizes]
+            x = _drawn(_CHECKED_STEPS, rows, inputs).to(device).requires_grad_(of_x)
+            state = [_drawn(rows, size).to(device).requires_grad_() for size in sizes]
             outputs, final = run(x, tuple(state))
             loss = (outputs * outputs.detach().cos()).sum() + sum((each.square()).sum() for each in final)
             leaves = [*([x] if of_x else []), *state, *trained.values()]

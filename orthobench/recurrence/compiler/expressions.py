@@ -155,7 +155,7 @@ def select(condition: Node, yes: Node, no: Node) -> Node:
     return yes if yes is no else Node("select", condition, yes, no)
 
 
-_SIMPLIFYING: dict[str, Callable[..., Node]] = {
+SIMPLIFYING: dict[str, Callable[..., Node]] = {
     "add": add,
     "subtract": subtract,
     "neg": negate,
@@ -190,7 +190,7 @@ def replaced(roots: Iterable[Node], leaf: Callable[[Node], Node | None]) -> list
             new[node] = own
         elif node.inner:
             args = [new[each] if isinstance(each, Node) else each for each in node.args]
-            new[node] = _SIMPLIFYING[node.op](*args) if node.op in _SIMPLIFYING else Node(node.op, *args)
+            new[node] = SIMPLIFYING[node.op](*args) if node.op in SIMPLIFYING else Node(node.op, *args)
         else:
             new[node] = node
     return [new[root] for root in roots]

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Call, Declaration, GradientTrace, Projection, Result
-from orthobench.recurrence.compiler import build, text
-from orthobench.recurrence.compiler.expressions import Term, ordered
-from orthobench.recurrence.compiler.plan import VECTORS, plan
+from orthobench.recurrence.compiler import build, cuda_text, text
+from orthobench.recurrence.compiler.expressions import Term, UnfitError, ordered
+from orthobench.recurrence.compiler.plan import VECTORS, Plan, plan
 from orthobench.recurrence.compiler.trace import Rows, Step
 from orthobench.recurrence.cpu import dense
+from orthobench.recurrence.cpu.signatures import Phase
+from orthobench.recurrence.cuda import dense as cuda_dense
+from orthobench.recurrence.cuda import persistent
 from orthobench.recurrence.operation import operation, resolved
 
 _VECTORS = tuple(f"vector_{k}" for k in range(VECTORS))
@@ -25,17 +28,17 @@ class StepKernel:
 
     Args:
         step: the recorded step.
+        device: the device of the tensors.
 
     Attributes:
-        text: the cell in C, called CELL.
+        text: the cell in C, called CELL, or on a GPU in CUDA C++.
 
     Raises:
         UnfitError: the step cannot be compiled.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, device: torch.device) -> None:
         planned = plan(step)
-        self.text = '#include "compiled.h"\n\n' + text.written(planned, "CELL")
         self.units, self._planned = step.units, planned
         inputs = [term for node in planned.inputs for term in node.terms("input")]
         self._sources = list(dict.fromkeys(term.factor for term in inputs))
@@ -43,10 +46,11 @@ class StepKernel:
         terms = [term for node in (*planned.inputs, *planned.vectors, *self._products) for term in node.args[0]]
         names = {term.name for term in terms if term.name} | {name for name, _, _ in self._sources}
         self._program = step.program.needed_for(names)
-        count, vectors = len(planned.states), _VECTORS[: len(planned.vectors)]
-        self._operation = _declaration(count, len(planned.inputs))
-        members = {"name": build.load(self.text), "vectors": vectors, "sums_in_loop": not planned.reads_both}
-        self._kernel: type[dense.DenseKernel] = type("CompiledKernel", (dense.DenseKernel,), members)
+        self._operation = _declaration(len(planned.states), len(planned.inputs))
+        written = _for_cuda(planned, step.units, device) if device.type == "cuda" else _for_cpu(planned)
+        self.text, base, members = written
+        members["vectors"] = _VECTORS[: len(planned.vectors)]
+        self._kernel: type[kernels.Kernel] = type("CompiledKernel", (base,), members)
 
     @property
     def description(self) -> str:
@@ -76,7 +80,7 @@ class StepKernel:
             name: self._vector(node.terms("vector"), values)
             for name, node in zip(_VECTORS, self._planned.vectors, strict=False)
         }
-        given = inputs if dense.makes(inputs, vectors) else resolved(inputs)
+        given = inputs if self._kernel.makes(inputs, vectors) else resolved(inputs)
         call = Call(self._operation, given, self._weight(values, x), tuple(states), vectors, trace)
         return kernels.run(self._kernel, call)
 
@@ -141,10 +145,32 @@ class StepKernel:
                     columns = slice(term.column, term.column + count * n)
                     block = values[term.name][term.row : term.row + width, columns].t()
                 else:  # rows that are added as they are, to each unit its own or one to all
-                    block = torch.eye(n, dtype=like.dtype, device="cpu") if width == n else like.new_ones(n, 1)
+                    block = torch.eye(n, dtype=like.dtype, device=like.device) if width == n else like.new_ones(n, 1)
                 total = _plus(total, term.sign, block)
             parts.append(like.new_zeros(count * n, width) if total is None else total)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _for_cpu(planned: Plan) -> tuple[str, type[kernels.Kernel], dict[str, Any]]:
+    """Return the text of a cell, and the class that its kernel derives from with the members of the kernel.
+
+    Raises:
+        UnfitError: it cannot be compiled.
+    """
+    written = '#include "compiled.h"\n\n' + text.written(planned, "CELL")
+    members = {"name": build.load(written), "sums_in_loop": not planned.reads_both, "makes": staticmethod(dense.makes)}
+    return written, dense.DenseKernel, members
+
+
+def _for_cuda(planned: Plan, units: int, device: torch.device) -> tuple[str, type[kernels.Kernel], dict[str, Any]]:
+    """Return the same of a cell for a GPU; NVRTC compiles it for each division of a batch."""
+    written = cuda_text.HEAD + cuda_text.written(planned, "Own")
+    cells = persistent.Cells.of(written, "Own")
+    if reason := persistent.problem(device) or persistent.misfit(cells, units, 1, 1, device):
+        raise UnfitError(reason)
+    phases = [Phase(each.reads, len(each.products), len(each.inputs), len(each.own), 0, 0) for each in planned.phases]
+    members = {"cells": staticmethod(lambda parameters: cells), "phases": staticmethod(lambda parameters: phases)}
+    return written, cuda_dense.DenseKernel, {**members, "states": len(planned.states)}
 
 
 def _plus(total: Tensor | None, sign: int, value: Tensor) -> Tensor:

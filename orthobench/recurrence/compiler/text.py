@@ -14,6 +14,8 @@ from orthobench.recurrence.compiler.plan import KEPT, MEANS, SAVED, Plan
 VERSION = 4
 """The version of the texts; it changes whenever a cell's numbers may."""
 
+HEAD = '#include "cell.h"\n#include "functions.h"\n'
+
 _CALLS = {
     "sigmoid": "sigmoid",
     "tanh": "hyperbolic_tangent",
@@ -30,10 +32,10 @@ _CALLS = {
 }
 _NUMBERS = ("number", "constant")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
-_COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
+COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
-class _Body:
+class Body:
     """The body of a function: what is used more than once has a name.
 
     Args:
@@ -56,7 +58,7 @@ class _Body:
 
     def vector(self, node: Node) -> str:
         """Return the text of a vector, also for a number."""
-        return f"splat({self._text(node)})" if _is_number(node) else self._text(node)
+        return f"splat({self._text(node)})" if is_number(node) else self._text(node)
 
     def named(self, node: Node) -> str:
         """Return the name of a vector, before what it is computed from may change."""
@@ -72,7 +74,7 @@ class _Body:
     def _text(self, node: Node) -> str:
         if node not in self._texts:
             text = self._written(node)
-            if self._uses[node] > 1 and not _is_number(node) and node.op not in _COMPARISONS:
+            if self._uses[node] > 1 and not is_number(node) and node.op not in COMPARISONS:
                 text = self._define(text)
             self._texts[node] = text
         return self._texts[node]
@@ -80,8 +82,6 @@ class _Body:
     def _written(self, node: Node) -> str:
         if node.value is not None:
             return f"{node.value!r}f".replace("inff", "INFINITY").replace("nanf", "NAN")
-        if node.op == "constant":
-            return f"u->constants.{node.args[0]}"
         if mixed := self._mixed(node):
             return f"mixture({', '.join(map(self.vector, mixed))})"
         if node.op in _CALLS:
@@ -90,7 +90,7 @@ class _Body:
             return self._text(node.args[0])
         if node.op == "neg":
             return f"(-{self._text(node.args[0])})"
-        if node.op in _SIGNS or node.op in _COMPARISONS:
+        if node.op in _SIGNS or node.op in COMPARISONS:
             one, other = node.args
             if node.op == "add" and one.op == "input" and other.op == "multiply" and self._uses[other] == 1:
                 # Rounded twice, because the stored results of the GRU are.
@@ -119,9 +119,9 @@ def _unwrapped(text: str) -> str:
     return text[1:-1] if text.startswith("(") else text
 
 
-def _is_number(node: Node) -> bool:
+def is_number(node: Node) -> bool:
     """Return whether the text of a node is a number, not a vector."""
-    return node.op in _NUMBERS or ((node.op in _SIGNS or node.op == "neg") and all(map(_is_number, node.inner)))
+    return node.op in _NUMBERS or ((node.op in _SIGNS or node.op == "neg") and all(map(is_number, node.inner)))
 
 
 @dataclass(eq=False)
@@ -134,7 +134,7 @@ class _Parts:
         means: those that they compute.
     """
 
-    bodies: list[_Body]
+    bodies: list[Body]
     held: int
     means: list[Node]
 
@@ -182,7 +182,7 @@ def _divided(
         fields = {"number": k, "is_last": int(not own), "kept": kept - handed, "keeps": kept + len(held[k]) - handed}
         fields |= {"means": before, "adds": before + len(own)}
         roots = [node for _, node in results] if own else ends
-        body = _Body(available if k else {**available, **first}, roots, fields)
+        body = Body(available if k else {**available, **first}, roots, fields)
         for target, node in results:
             body.assign(target, node)
         result.bodies.append(body)
@@ -280,7 +280,7 @@ def _given(fields: Mapping[str, int]) -> str:
     return "".join(f", .{field} = {value}" for field, value in fields.items() if value)
 
 
-def _suffix(phase: int, body: _Body) -> str:
+def _suffix(phase: int, body: Body) -> str:
     number = body.fields["number"]
     return f"{phase}_{number}" if number else f"{phase}"
 
@@ -337,21 +337,23 @@ def _late(plan: Plan, saved: list[Node]) -> _Late | None:
 
 def _completed(plan: Plan, late: _Late) -> list[str]:
     """Return the lines that compute the late state."""
-    available = _leaves(plan) | {node: f"u->kept[{k}]" for k, node in enumerate(late.kept)}
-    body = _Body({**available, plan.states[late.needs]: f"u->state[{late.needs}]"}, [plan.states[late.state]], {})
+    available = leaves(plan) | {node: f"u->kept[{k}]" for k, node in enumerate(late.kept)}
+    body = Body({**available, plan.states[late.needs]: f"u->state[{late.needs}]"}, [plan.states[late.state]], {})
     body.assign(f"u->state[{late.state}]", plan.states[late.state])
     return body.lines
 
 
-def _leaves(plan: Plan) -> dict[Node, str]:
-    return {node: f"u->vector[{k}]" for k, node in enumerate(plan.vectors)}
+def leaves(plan: Plan, unit: str = "u->") -> dict[Node, str]:
+    """Return the texts of a cell's vectors and constants."""
+    vectors = {node: f"{unit}vector[{k}]" for k, node in enumerate(plan.vectors)}
+    return vectors | {Node("constant", letter): f"{unit}constants.{letter}" for letter in "abc"}
 
 
 def _forward(
     plan: Plan, number: int, saved: list[Node], kept: list[Node], late: _Late | None, known: Sequence[Node]
 ) -> _Parts:
     phase = plan.phases[number]
-    available = _leaves(plan) | {Node("state", k): f"u->state[{k}]" for k in range(len(plan.states))}
+    available = leaves(plan) | {Node("state", k): f"u->state[{k}]" for k in range(len(plan.states))}
     first = {node: f"u->product[{k}]" for k, node in enumerate(phase.products)}
     first |= {node: f"u->input[{k}]" for k, node in enumerate(phase.alone)}
     if number:
@@ -384,7 +386,7 @@ def _backward(
     known: Sequence[Node],
 ) -> _Parts:
     stage, is_last = gradient.stages[number], number == len(plan.phases) - 1
-    available = _leaves(plan) | {node: f"u->saved[{k}]" for k, node in enumerate(saved)}
+    available = leaves(plan) | {node: f"u->saved[{k}]" for k, node in enumerate(saved)}
     for k, state in enumerate(plan.states):
         available[Node("state", k)] = f"u->before[{k}]"
         available |= {state: f"u->after[{k}]"} if state in loaded else {}

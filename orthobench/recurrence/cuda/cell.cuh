@@ -10,7 +10,7 @@
  *   OUTPUTS     numbers in Arguments.output
  *   SAVED       numbers in Arguments.saved
  *   STATES      numbers that a unit carries from step to step, and KEPT those that only the kernel knows
- *   FACTORS     numbers that `prepare` computes from the inputs while messages travel
+ *   FACTORS     numbers that `prepare` computes from inputs and parameters while messages travel
  *   VECTORS     parameters of a unit, and SUMS sums over the steps, of gradients
  *   TRACED      states whose total gradient `trace` holds
  * Forward, the weight's blocks of rows are products and its blocks of columns are values. Backward it is transposed.
@@ -25,11 +25,11 @@ struct Constants {
 struct Arguments {
     const float *input, *second;     /* [T, B, INPUTS N], [T, B, N] or null */
     const float *weight;             /* [rows N, columns n] of heads with n units, N in all */
-    const float *vectors[2];         /* [N] or null */
+    const float *vectors[4];         /* [N] or null */
     const float *start[4];           /* [B, N] or null */
     float *output, *saved;           /* [T, B, OUTPUTS N], [T, B, SAVED N] or null */
     float *end[4];                   /* [B, N] or null */
-    float *sums[2];                  /* [B, N] or null */
+    float *sums[4];                  /* [B, N] or null */
     float *trace[3];                 /* [T, B, N] or null */
     int steps, batch;
     Constants constants;
@@ -48,7 +48,7 @@ struct Unit {
 struct Cell {
     static constexpr int PHASES = 1, VALUES_2 = 1, PRODUCTS_2 = 1, ROW_2 = 0, SECOND = 0, SAVED = 0, KEPT = 0, FACTORS = 0,
                          VECTORS = 0, SUMS = 0, TRACED = 0;
-    static MEMBER void prepare(const float *input, const Constants &constants, float *factor) {}
+    static MEMBER void prepare(const float *input, const float *vector, const Constants &constants, float *factor) {}
 };
 
 constexpr int at_least_one(int count) { return count > 0 ? count : 1; }

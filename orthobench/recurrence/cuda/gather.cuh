@@ -191,7 +191,7 @@ template <class Cell, class Plan, bool BACKWARD> struct Gather {
                 float in[LEFT][at_least_one(READ)], factor[LEFT][at_least_one(Cell::FACTORS)], products[ROWS * EACH * PRODUCTS];
                 UNROLL for (int left = 0; left < LEFT; left++) {
                     UNROLL for (int k = 0; k < READ; k++) in[left][k] = shared.inputs[step % DEPTH][group][left][k][thread];
-                    Cell::prepare(in[left], constants, factor[left]);
+                    Cell::prepare(in[left], vector[left], constants, factor[left]);
                 }
                 UNROLL for (int i = 0; i < ROWS * EACH * PRODUCTS; i++) products[i] = 0.0f;
                 if (MESSAGES && !starts) {

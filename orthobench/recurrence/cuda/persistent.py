@@ -21,7 +21,7 @@ from orthobench.recurrence.cuda import launch, nvrtc, plans
 from orthobench.recurrence.cuda.plans import Direction, Plan
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
-_PACKED = struct.Struct("20P2i3f4x")  # the structure Arguments of `cell.cuh`
+_PACKED = struct.Struct("24P2i3f4x")  # the structure Arguments of `cell.cuh`
 _ABSENT = (None,) * 4
 OptionalTensors = Sequence[Tensor | None]
 
@@ -63,11 +63,11 @@ class Loaded:
         """Launch it; `cell.cuh` describes the arguments. All tensors are contiguous and in float32."""
         tensors = (
             *(input, second, weight),
-            *(*vectors, *_ABSENT[len(vectors) : 2]),
+            *(*vectors, *_ABSENT[len(vectors) : 4]),
             *(*start, *_ABSENT[len(start) : 4]),
             *(output, saved),
             *(*end, *_ABSENT[len(end) : 4]),
-            *(*sums, *_ABSENT[len(sums) : 2]),
+            *(*sums, *_ABSENT[len(sums) : 4]),
             *(*trace, *_ABSENT[len(trace) : 3]),
         )
         addresses = [0 if each is None else each.data_ptr() for each in tensors]
@@ -107,13 +107,28 @@ class Cells:
     constants: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, header: str, name: str, constants: tuple[float, ...] = (), options: str = "", **more: Any) -> Cells:
-        """Return the structs nameForward and nameBackward of a header, with template arguments for both."""
-        return cls(
-            Direction(header, f"{name}Forward{options}"),
-            Direction(header, f"{name}Backward{more.pop('backward', options)}", True, **more),
-            constants,
-        )
+    def of(
+        cls,
+        header: str,
+        name: str,
+        constants: tuple[float, ...] = (),
+        options: str = "",
+        backward: str | None = None,
+    ) -> Cells:
+        """Return the structs nameForward and nameBackward of a header, with template arguments for both or each."""
+        struct = f"{name}Backward{options if backward is None else backward}"
+        numbers = Direction(header, struct).constants
+        # One sum travels instead of several values. Two values are gathered, as they were when a GPU timed them.
+        scatters = numbers["PHASES"] == numbers["PRODUCTS"] == 1 and numbers["VALUES"] > 2
+        return cls(Direction(header, f"{name}Forward{options}"), Direction(header, struct, True, scatters), constants)
+
+
+def misfit(cells: Cells, n: int, heads: int, batch: int, device: torch.device) -> str | None:
+    """Return why a device cannot hold the weights of heads of n units, or None."""
+    for direction in (cells.forward, cells.backward):
+        if plan(direction, n, heads, batch, device) is None:
+            return f"the weights of {n * heads} units do not fit into the registers of this GPU's largest cluster"
+    return None
 
 
 class CompiledKernel(launch.TestedKernel):
@@ -173,11 +188,7 @@ class PersistentKernel(CompiledKernel):
             return reason
         n = call.x.shape[-1] // call.operation.gates
         heads = call.parameters.get("heads", 1)
-        cells = cls.cells(call.parameters)
-        for direction in (cells.forward, cells.backward):
-            if plan(direction, n // heads, heads, call.x.shape[1], call.x.device) is None:
-                return f"the weights of {n} units do not fit into the registers of this GPU's largest cluster"
-        return None
+        return misfit(cls.cells(call.parameters), n // heads, heads, call.x.shape[1], call.x.device)
 
     @classmethod
     def _kernels(cls, x: Tensor, arguments: Arguments) -> tuple[Cells, Loaded, Loaded] | None:

@@ -35,10 +35,14 @@ _CYCLES_OF_PRODUCT, _CYCLES_OF_SPILL = 1.4, 40
 _BARRIER = 8  # bytes
 
 
+def _is_text(header: str) -> bool:
+    return "\n" in header
+
+
 @functools.cache
 def _structs(header: str) -> dict[str, dict[str, int]]:
     """Return the constants of the structs in a header that derive from Cell; those of Cell are the defaults."""
-    text = (CODE / header).read_text("utf-8")
+    text = header if _is_text(header) else (CODE / header).read_text("utf-8")
     found = {}
     for name, body in re.findall(r"struct (\w+)(?: : Cell)? \{\n\s+static constexpr int ([^;]*);", text):
         found[name] = {key: int(value) for key, value in re.findall(r"(\w+) = (\d+)", body)}
@@ -50,7 +54,7 @@ class Direction:
     """A direction of a cell, as its header declares it.
 
     Attributes:
-        header: the file, relative to the recurrence's folder.
+        header: the file, relative to the recurrence's folder, or the text of one.
         cell: the name of the struct, with its template arguments.
         backward: whether time is reversed and the weight transposed.
         scatters: whether the blocks exchange partial sums (`scatter.cuh`) instead of values (`gather.cuh`).
@@ -231,7 +235,8 @@ def source(direction: Direction, plan: Plan) -> str:
     kind = "Scatter" if direction.scatters else "Gather"
     names = ("units", "heads", "padded", "cluster", "rows", "groups", "lanes", "each", "threads", "depth")
     constants = ", ".join(f"{name.upper()} = {getattr(plan, name)}" for name in names)
-    return f"""#include "{direction.header}"
+    declared = direction.header if _is_text(direction.header) else f'#include "{direction.header}"'
+    return f"""{declared}
 #include "cuda/{kind.lower()}.cuh"
 struct Plan {{ static constexpr int {constants}; }};
 typedef {kind}<{direction.cell}, Plan, {"true" if direction.backward else "false"}> Run;

@@ -128,7 +128,7 @@ template <class Cell, class Plan, bool BACKWARD> struct Scatter {
             copies_wait<DEPTH - 2>();
             UNROLL for (int item = 0; item < ITEMS; item++) {
                 UNROLL for (int k = 0; k < READ; k++) in[item][k] = shared.inputs[step % DEPTH][item][k][thread];
-                Cell::prepare(in[item], constants, factor[item]);
+                Cell::prepare(in[item], vector[item], constants, factor[item]);
             }
             if (MESSAGES && step > 0) {
                 const Local barrier = arrived + buffer * (unsigned)sizeof(Barrier);

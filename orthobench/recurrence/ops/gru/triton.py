@@ -1,4 +1,4 @@
-"""The Triton kernels of the GRU, one or two launches a step, for devices and sizes that `cuda.py` does not serve.
+"""The Triton kernels of the GRU, one or two launches a step, for what the persistent kernels do not serve.
 
 cuDNN's kernels cannot be used, because their input projection cannot be left out and they hide the gradients that a
 `GradientTrace` records.
@@ -20,7 +20,8 @@ from orthobench.recurrence.cuda.launch import (
     step_launch,
     weight_gradient,
 )
-from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
+from orthobench.recurrence.ops.gru import gru
 
 
 class _ResetAfter:
@@ -106,6 +107,7 @@ class _ResetBefore:
         return Gradients(dx, dweight, (torch.addmm(carry, dx[0, :, : 2 * n], weight[: 2 * n]),))
 
 
+@kernel(gru, "triton")
 class GRU(TritonKernel):
     """Both variants: with the reset gate after the product, and before it."""
 

@@ -1,4 +1,4 @@
-"""The Triton kernel of the LSTM, a launch for each step, for devices and sizes that `cuda.py` does not serve.
+"""The Triton kernel of the LSTM, a launch for each step, for what the persistent kernels do not serve.
 
 cuDNN's kernel cannot be used, because its input projection cannot be left out and it does not return the cell states of
 all steps. It also hides the gradients that a `GradientTrace` records.
@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.cuda.launch import TritonKernel, loss_gradient, record, step_launch, weight_gradient
-from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
+from orthobench.recurrence.ops.lstm import lstm
 
 
+@kernel(lstm, "triton")
 class LSTM(TritonKernel):
     @staticmethod
     def unsupported(parameters: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The CUDA kernels of the recurrences with one state: the cells of `plain.cuh`, or Triton's kernels."""
+"""The CUDA kernel of the plain recurrence: the cell of `plain.cuh`, or Triton's kernels."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from torch import Tensor
 
 from orthobench.recurrence import kernel_case
 from orthobench.recurrence.call import Activation
-from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, OptionalTensors, PersistentKernel
 from orthobench.recurrence.kernel_case import single
 from orthobench.recurrence.kernels import Arguments, kernel
-from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence, triton
-
-_HEADER = "ops/plain/plain.cuh"
+from orthobench.recurrence.ops.plain import recurrence, triton
 
 
 @functools.cache
 def _cells(activation: Activation, step_size: float | None) -> Cells:
     parameter = getattr(activation, activation.number)
     options = f"<{activation.kind.name}, {'false' if step_size is None else 'true'}>"
-    return Cells.of(_HEADER, "Plain", (step_size or 0.0, parameter), options)
+    return Cells.of("ops/plain/plain.cuh", "Plain", (step_size or 0.0, parameter), options)
 
 
 @kernel(recurrence, "cuda")
@@ -81,40 +78,3 @@ def _pre_activations(batch: int, n: int, activation: Activation, generator: np.r
         return size * torch.from_numpy(generator.choice([-1.0, 1.0], (batch, n)))
     phase = torch.from_numpy(generator.uniform(0, 2 * np.pi, (batch, pairs)))
     return torch.stack((size * phase.cos(), size * phase.sin()), dim=-1).flatten(1)
-
-
-@kernel(gated_recurrence, "cuda")
-class Gated(PersistentKernel):
-    other = triton.Recurrence
-
-    @staticmethod
-    @functools.cache
-    def _cells(step_size: float) -> Cells:
-        return Cells.of(_HEADER, "Gated", (step_size,))
-
-    @staticmethod
-    def cells(parameters: Mapping[str, Any]) -> Cells:
-        return Gated._cells(parameters["step_size"])
-
-    @staticmethod
-    def weight_gradient(dx: Tensor, more: Tensor | None, h: Tensor, arguments: Arguments, saved: Tensor) -> Tensor:
-        assert more is not None
-        return weight_gradient(more, h, arguments.state[0])
-
-
-@kernel(lipschitz, "cuda")
-class Lipschitz(PersistentKernel):
-    @staticmethod
-    @functools.cache
-    def _cells(step_size: float) -> Cells:
-        return Cells.of(_HEADER, "Lipschitz", (step_size,))
-
-    @staticmethod
-    def cells(parameters: Mapping[str, Any]) -> Cells:
-        return Lipschitz._cells(parameters["step_size"])
-
-    @staticmethod
-    def weight_gradient(dx: Tensor, more: Tensor | None, h: Tensor, arguments: Arguments, saved: Tensor) -> Tensor:
-        (h0,) = arguments.state
-        assert more is not None
-        return torch.cat((weight_gradient(more, h, h0), weight_gradient(dx, h, h0)))

@@ -1,5 +1,5 @@
-/* The plain recurrence h_t = act(x_t + W h_{t-1}; b), its Euler form h_t = h_{t-1} + a act(...), and the gated and Lipschitz
- * recurrences. The constants are the step size a and the activation's slope or epsilon b. */
+/* The plain recurrence h_t = act(x_t + W h_{t-1}; b), and its Euler form h_t = h_{t-1} + a act(...).
+ * The constants are the step size a and the activation's slope or epsilon b. */
 #pragma once
 #include "cuda/activations.cuh"
 
@@ -40,51 +40,5 @@ template <int KIND, bool EULER> struct PlainBackward : Cell {
         u.output[0] = u.value[0] = dz;
         u.sum[0] += db;
         u.trace[0] = dh;
-    }
-};
-
-/* h_t = h_{t-1} + a sigmoid(W h_{t-1} + g_t) tanh(W h_{t-1} + x_t), inputs x and g. */
-struct GatedForward : Cell {
-    static constexpr int VALUES = 1, PRODUCTS = 1, INPUTS = 2, OUTPUTS = 1, SAVED = 2, STATES = 1;
-
-    template <int PHASE> static MEMBER void step(const Unit &u) {
-        const float candidate = hyperbolic_tangent(u.product[0] + u.input[0]), gate = sigmoid(u.product[0] + u.input[1]);
-        u.output[1] = candidate, u.output[2] = gate;
-        u.output[0] = u.value[0] = u.state[0] = fmaf(u.constants.a * gate, candidate, u.state[0]);
-    }
-};
-
-/* The outputs are dL/dx and dL/dg; saved is their sum, the gradient of W h. */
-struct GatedBackward : Cell {
-    static constexpr int VALUES = 1, PRODUCTS = 1, INPUTS = 2, SECOND = 1, OUTPUTS = 2, SAVED = 1, STATES = 1, TRACED = 1;
-
-    template <int PHASE> static MEMBER void step(const Unit &u) {
-        const float dh = u.input[2] + u.state[0] + u.product[0], du = u.constants.a * dh;
-        const float candidate = u.input[0], gate = u.input[1];
-        u.output[0] = du * gate * tangent_slope(candidate), u.output[1] = du * candidate * sigmoid_slope(gate);
-        u.output[2] = u.value[0] = u.output[0] + u.output[1];
-        u.state[0] = u.trace[0] = dh;
-    }
-};
-
-/* h_t = h_{t-1} + a (A h_{t-1} + tanh(W h_{t-1} + x_t)), products with A and W. */
-struct LipschitzForward : Cell {
-    static constexpr int VALUES = 1, PRODUCTS = 2, INPUTS = 1, OUTPUTS = 1, SAVED = 1, STATES = 1;
-
-    template <int PHASE> static MEMBER void step(const Unit &u) {
-        u.output[1] = hyperbolic_tangent(u.product[1] + u.input[0]);
-        u.output[0] = u.value[0] = u.state[0] = fmaf(u.constants.a, u.product[0] + u.output[1], u.state[0]);
-    }
-};
-
-/* The output is dL/dx, the gradient of W h; saved is the gradient of A h. */
-struct LipschitzBackward : Cell {
-    static constexpr int VALUES = 2, PRODUCTS = 1, INPUTS = 1, SECOND = 1, OUTPUTS = 1, SAVED = 1, STATES = 1, TRACED = 1;
-
-    template <int PHASE> static MEMBER void step(const Unit &u) {
-        const float dh = u.input[1] + u.state[0] + u.product[0];
-        u.output[1] = u.value[0] = u.constants.a * dh;
-        u.output[0] = u.value[1] = u.value[0] * tangent_slope(u.input[0]);
-        u.state[0] = u.trace[0] = dh;
     }
 };

@@ -1,4 +1,4 @@
-"""The Triton kernels of the plain and the gated recurrence, for devices and sizes that `cuda.py` does not serve.
+"""The Triton kernels of the plain and the gated recurrence, for what the persistent kernels do not serve.
 
 Up to 256 features, the whole time loop is one launch (`triton_row`). With more, each step is one launch
 (`triton_step`). Weight gradients are computed afterwards as one product over all steps.
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from orthobench.recurrence.call import Activation, Kind
 from orthobench.recurrence.cuda import launch
-from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
+from orthobench.recurrence.ops.plain import gated_recurrence
 
 _GATED = "gated"
 
@@ -61,6 +62,7 @@ def _cell(parameters: Mapping[str, Any]) -> _Cell:
     return _Cell(activation.kind.value, activation.slope, activation.epsilon, parameters["step_size"])
 
 
+@kernel(gated_recurrence, "triton")
 class Recurrence(launch.TritonKernel):
     """The kernel of `recurrence` and `gated_recurrence`."""
 

@@ -13,7 +13,7 @@ from orthobench.recurrence.kernels import Arguments, kernel
 from orthobench.recurrence.ops.slstm import slstm
 
 _CELLS = {
-    is_exponential: Cells.of("ops/slstm/slstm.cuh", "Slstm", (), f"<{option}>", backward="", scatters=True)
+    is_exponential: Cells.of("ops/slstm/slstm.cuh", "Slstm", (), f"<{option}>", backward="")
     for is_exponential, option in ((False, "false"), (True, "true"))
 }
 

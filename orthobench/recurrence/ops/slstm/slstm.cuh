@@ -37,7 +37,7 @@ template <bool EXPONENTIAL> struct SlstmForward : Cell {
 struct SlstmBackward : Cell {
     static constexpr int VALUES = 4, PRODUCTS = 1, INPUTS = 9, SECOND = 1, OUTPUTS = 4, STATES = 4, FACTORS = 3, TRACED = 3;
 
-    static MEMBER void prepare(const float *input, const Constants &, float *factor) {
+    static MEMBER void prepare(const float *input, const float *, const Constants &, float *factor) {
         const float keep = input[0], write = input[1], z = input[2], o = input[3];
         const float c = fmaf(keep, input[5], write * z), n = fmaf(keep, input[6], write), inverse = n != 0.0f ? 1.0f / n : 0.0f;
         factor[0] = o * inverse;
