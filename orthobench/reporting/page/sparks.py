@@ -277,9 +277,9 @@ def sketch(figure: Figure) -> Markup:
         parts.append(f'<path class="line" style="stroke: {style}" d="{path(at[chosen], heights[chosen])}"/>')
         words = f"{escape(name)}, {10 ** y[0]:.0e} at step {x[0]:.0f}".replace("e-0", "e-")
         right_of, below = (12, 4) if at[0] > SKETCH_WIDTH / 4 else (2, 13)
-        start = at[0] + right_of
+        start = float(at[0]) + right_of
         if start + LETTER * len(words) > SKETCH_WIDTH:  # it ends at the edge then, below its line
-            start, below = max(0, SKETCH_WIDTH - LETTER * len(words)), 13
+            start, below = max(0.0, SKETCH_WIDTH - LETTER * len(words)), 13
         parts.append(f'<text x="{start:.0f}" y="{heights[0] + below:.0f}" style="fill: {style}">{words}</text>')
     foot = f'y="{SKETCH_HEIGHT - 2}"'
     parts.append(f'<text class="tick" x="34" {foot}>step {left:.0f}, the first input</text>')
