@@ -30,7 +30,6 @@ from orthobench.reporting.figures.drawing import (
 )
 from orthobench.reporting.figures.figure_json import figure_json
 from orthobench.reporting.figures.figures import (
-    FOCUS,
     _without_outliers,
     condition_figures,
     gradient_norms,
@@ -161,7 +160,7 @@ def test_axis_shows_the_best_value_to_the_first_quartile_of_the_course(database)
     assert key
     kind, ends, words = axis_of(database)
     assert (kind, ends) == (None, pytest.approx([1.48, 2.0]))
-    assert words == FOCUS
+    assert words == ""
 
 
 def test_curve_that_never_reaches_the_baseline_is_named_and_flattens_nothing(database):
@@ -170,7 +169,7 @@ def test_curve_that_never_reaches_the_baseline_is_named_and_flattens_nothing(dat
     database.run(experiment("lstm", "last", []), 0, test=[7.0, 0.15, 0.12, 0.1, 0.1])
     kind, ends, words = axis_of(database)
     assert (kind, ends) == (None, pytest.approx([0.1, 0.2]))
-    assert words == f"{FOCUS} Worse than the axis shows: rnn. {MEANINGS['x-thin-open']}"
+    assert words == f"Worse than the axis shows: rnn. {MEANINGS['x-thin-open']}"
 
 
 def test_no_trace_stands_for_what_is_beyond_the_axis(database):
@@ -329,10 +328,17 @@ def test_gradient_figure_has_two_panels_and_names_the_norm(database, norm, words
     figures = panel_figures(part, part.panels[0], Styles([]))
     assert list(figures) == ["at the beginning of training", "after training"]
     assert all(f", {moment}: " in below for moment, (below, _) in figures.items())
-    assert all("squares fall below 1.2e-38" in below for below, _ in figures.values())
     assert all(words in below for below, _ in figures.values())
     drawn_norms = [figure.data[0]["y"] for _, figure in figures.values()]
     np.testing.assert_allclose(drawn_norms, [[1e-2, 1e-2], [1e-5, 1e-3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("last", "is_said"), [([1e-5, 1e-3], False), ([0.0, 1e-3], True)])
+def test_caption_explains_gaps_where_there_are_some(database, last, is_said):
+    with_gradients(database, "lstm", 0, {0: [1e-2, 1e-2], 40: last}, "gradient_norm")
+    (condition,) = collect(database.store)
+    words, _ = condition_figures(condition, Styles([condition]))["gradients"]
+    assert ("squares fall below 1.2e-38" in words) == is_said
 
 
 def test_captions_describe_the_figure(database):

@@ -66,6 +66,7 @@ def test_phone_shows_three_columns_and_both_lists(browser, page):
     assert [heading.text.split("\n")[0] for heading in headings[1:]] == names
     for selector in (".abilities thead th:nth-child(4)", "#ask [name=first]", "#ask [name=second]"):
         assert 0 < box(browser, selector)["right"] <= 390
+        assert box(browser, selector)["bottom"] <= 844
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
 
 

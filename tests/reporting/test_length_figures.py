@@ -228,4 +228,4 @@ def test_page_has_the_length_figure(database, tmp_path):
     assert result.exit_code == 0, result.output
     text = out.read_text("utf-8")
     assert text.count('data-figure="lengths"') == 1
-    assert 'aria-label="Accuracy over the length of the test sequences: sums' in text
+    assert 'aria-label="Accuracy over the length of the test sequences. ' in text

@@ -796,6 +796,8 @@ def test_runs_of_a_variant_share_a_colour_where_runs_are_compared(browser, page,
 def test_long_legend_shows_the_rest_on_demand(browser, page):
     open_page(browser, page, "#task-adding")
     wait(browser, "return document.querySelector('#view-measured .plot').drawn")
+    browser.find_element("xpath", "//label[text()='all variants']/input").click()
+    wait(browser, "return document.querySelector('#view-measured .legend.long')")
     shown = (
         "return [...document.querySelectorAll('#view-measured .legend')[0].children].filter((one) => one.offsetParent)"
     )
@@ -814,7 +816,7 @@ def test_filtered_figure_of_seeds_has_no_empty_rows(browser, page):
     open_chart(browser, "Seeds")
     wait(browser, f"return {plot}.drawn")
     labels, rows = browser.execute_script(f"return [{plot}.layout.yaxis.ticktext, {plot}.layout.yaxis.tickvals]")
-    assert 2 < len(labels) < 20
+    assert len(labels) == 20
     assert all("scoRNN" in label for label in labels)
     assert [-row for row in rows] == list(range(len(labels)))
 

@@ -1,4 +1,4 @@
-"""Dot plots: an interval that goes beyond the shown range ends in an arrowhead, and the mean has its own arrow."""
+"""Dot plots: an interval that goes beyond the shown range ends in an arrowhead. Sketches: no label is cut off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from orthobench.reporting.page.sparks import WIDTH, dot_plot
+from orthobench.reporting.figures.drawing import empty_figure
+from orthobench.reporting.figures.styles import PALETTE
+from orthobench.reporting.page.sparks import WIDTH, dot_plot, sketch
 
 
 def shapes(offset: float, low: float | None, high: float | None) -> tuple[list[str], list[str]]:
@@ -40,3 +42,16 @@ def test_mean_beyond_the_range_has_one_arrow_at_that_end():
 
 def test_plot_without_an_interval_has_a_dot_alone():
     assert shapes(0.5, None, None) == ([], [])
+
+
+@pytest.mark.browser
+def test_label_of_a_short_curve_ends_within_the_sketch(chromium):
+    figure = empty_figure("step t", "norm", logarithmic=True)
+    for name, first in (("scoRNN, n = 170", 1), ("LSTM, n = 60", 188), ("GRU, n = 60", 499)):
+        steps = list(range(first, 501))
+        own = {"name": name, "mode": "lines+markers", "line": {"color": PALETTE[0]}, "meta": {"model": name}}
+        figure.add_scatter(x=steps, y=[10.0 ** (0.04 * (step - 500)) for step in steps], **own)
+    style = "<style>.sketch text { font: 600 9px system-ui, sans-serif }</style>"
+    chromium.execute_script("document.body.innerHTML = arguments[0]", f"{style}{sketch(figure)}")
+    names = "[...document.querySelectorAll('text:not(.tick)')].map((one) => one.getBBox())"
+    assert max(chromium.execute_script(f"return {names}.map(({{ x, width }}) => x + width)")) <= 300

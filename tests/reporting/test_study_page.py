@@ -30,6 +30,9 @@ def page(orthobench, tiny, tiny_options) -> Path:
 def test_browser_shows_the_studies(browser, page):
     browser.get(page.as_uri() + "#studies")
     marks = {"heat-maps": "g.heatmaplayer image", "jacobians": ".scatterlayer .trace", "toy-dynamics": "path.point"}
+    parts = "document.querySelectorAll('#study-toy-dynamics :is(.pair, .finding, .claims)')"
+    order = browser.execute_script(f"return [...{parts}].map(({{ className }}) => className)")
+    assert order == ["pair panels", "finding", "claims"]
     for name, mark in marks.items():
         plots = browser.find_elements("css selector", f"#study-{name} .plot")
         assert plots

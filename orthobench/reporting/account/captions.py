@@ -26,6 +26,11 @@ def caption(what: str, condition: Condition, baseline: bool = False, band: str =
     return " ".join(filter(None, parts))
 
 
+def brief(what: str, condition: Condition) -> str:
+    """Return a figure's caption below a heading that names the condition, next to the table of its variants."""
+    return f"{what}. {BAND}" if any(len(variant.runs) > 1 for variant in condition.variants) else f"{what}."
+
+
 def capitalized(text: str) -> str:
     """Return a text with a capital first letter; unlike `str.capitalize` it keeps the capitals of names, as in MSE."""
     return text[:1].upper() + text[1:]

@@ -30,8 +30,6 @@ OUTCOME_SYMBOLS = {
 """Symbols for places where seeds drop out, by the status of their runs."""
 BASELINE = "baseline"
 """The first word of the name of a baseline's line."""
-BANDS = 4
-"""The most bands that a figure on the page shows by default; files have all, because nobody can click there."""
 NAMED = 6
 """The most names in a list of a remark."""
 SWITCH_SYMBOL = "line-ns-open"
@@ -137,7 +135,7 @@ def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", b
 
     Args:
         axis: "x" or "y".
-        words: what the axis shows, for `remarks`.
+        words: what the axis shows, for the tool that shows the full range.
         beyond: the names, with a value each, of the curves that are not between these values, for `remarks`.
     """
     own = figure.layout[f"{axis}axis"]
@@ -149,7 +147,7 @@ def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", b
 
 
 def remarks(figure: Figure) -> str:
-    """Return the caption's sentences on the axis, the curves beyond it, the symbols of marks, and the bands."""
+    """Return the caption's sentences on the curves beyond the axis and the symbols of marks."""
     about = figure.layout.get("meta", {})
     beyond = about.get("beyond", [])
     marks = {
@@ -159,11 +157,8 @@ def remarks(figure: Figure) -> str:
         for symbol, words in zip(trace["marker"]["symbol"], trace["text"], strict=True)
         if words
     }
-    parts = [about["words"]] if about.get("words") else []
-    parts += [f"Worse than the axis shows: {first_names(beyond)}."] if beyond else []
+    parts = [f"Worse than the axis shows: {first_names(beyond)}."] if beyond else []
     parts += [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
-    if len({trace["legendgroup"] for trace in figure.data if is_edge(trace)}) > BANDS:
-        parts.append("Bands: the first curves.")
     return html.unescape(" ".join(parts))
 
 

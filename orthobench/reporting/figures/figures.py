@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,9 @@ from orthobench.analysis.logged import Logged, named
 from orthobench.analysis.variants import are_in_cpu_time, of_one_machine, untimed
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
 from orthobench.papers import Experiment
-from orthobench.reporting.account.captions import BASELINE_WORDS, caption
+from orthobench.reporting.account.captions import BASELINE_WORDS, brief
 from orthobench.reporting.figures.drawing import (
+    GAP,
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
     add_absence,
@@ -52,9 +54,8 @@ FENCE, FEWEST_FENCED = 3.0, 8
 MARKS = "Small dots: seeds; large symbols: their median."
 LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
-MOST_ROWS, LETTERS = 20, 34
-"""The most variants of the figure of seeds, and the most letters of their names."""
-BEST_ROWS = "The best variants; the table has all."
+LETTERS = 34
+"""The most letters of the names in the figure of seeds."""
 SOLVED_SHARE = (
     "Share of the seeds that solve the task: a seed counts from its first test that covers half of the way from the "
     "baseline to a perfect value, if its end does so too. No seed of a variant without a line solves it."
@@ -82,24 +83,24 @@ NORMS = {
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
     ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
-    curves = learning_curves(condition, styles)
+    curves, gradients = learning_curves(condition, styles), gradient_norms(condition, styles)
     drawings = {
         "curves": (
-            f"{caption('Learning curves', condition, baseline=True)} {published_words(curves)}".rstrip(),
+            f"{brief('Learning curves', condition)} {published_words(curves)}".rstrip(),
             curves,
         ),
         **{
-            score: (caption(words, condition), orthogonality(condition, styles, of=score))
+            score: (brief(words, condition), orthogonality(condition, styles, of=score))
             for score, words in SCORES.items()
         },
         "gradients": (
-            caption(
+            brief(
                 "Norm of the whole batch's gradient of the loss by the state at every step on one batch, before "
                 "training (thin) and after",
                 condition,
             )
-            + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
-            gradient_norms(condition, styles),
+            + about_gradients(gradients),
+            gradients,
         ),
         "seeds": (
             f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
@@ -311,6 +312,14 @@ def gradient_norms(
     return figure
 
 
+def about_gradients(figure: Figure | None) -> str:
+    """Return what a caption says of the gaps and of the LSTM's cell in a figure of gradients that has them."""
+    traces = figure.data if figure else []
+    has_gaps = any(trace.get("name") == GAP for trace in traces)
+    has_cell = any(re.search(r"^LSTM\b.* c(,|$)", trace.get("name", "")) for trace in traces)
+    return "".join(f" {words}" for words, holds in ((UNDERFLOW, has_gaps), (TOTAL_DERIVATIVE, has_cell)) if holds)
+
+
 def _gradient_axis(states: Sequence[str]) -> str:
     """Return the title of an axis of gradients by these parts of the state."""
     if len(states) == 1:
@@ -383,7 +392,7 @@ def solved_share(condition: Condition, styles: Styles) -> Figure | None:
 
 def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     """Draw the end of every seed, the median and the published value of each variant; None without a finite end."""
-    chosen = [variant for variant in condition.variants if variant.scores][:MOST_ROWS]
+    chosen = [variant for variant in condition.variants if variant.scores]
     values, worst = _ends(chosen, condition)
     if not values:
         return None
@@ -412,12 +421,7 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
 
 def seeds_caption(condition: Condition) -> str:
     """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
-    count = sum(bool(variant.scores) for variant in condition.variants)
-    parts = {
-        PUBLISHED_WORDS: published(condition),
-        BASELINE_WORDS: condition.baseline is not None,
-        BEST_ROWS: count > MOST_ROWS,
-    }
+    parts = {PUBLISHED_WORDS: published(condition), BASELINE_WORDS: condition.baseline is not None}
     return " ".join(text for text, holds in parts.items() if holds)
 
 
@@ -538,7 +542,7 @@ def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[t
     for variant in condition.variants:
         before = [len(figure.data) for figure in figures]
         yield variant, styles.of(condition, variant)
-        owner = {"model": variant.run.model, "tags": variant.tags}
+        owner = {"model": variant.run.model, "variant": variant.label, "tags": variant.tags}
         for figure, count in zip(figures, before, strict=True):
             for trace in figure.data[count:]:
                 label = html.unescape(trace.get("name") or variant.label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
@@ -23,7 +24,11 @@ SHADE = "rgba(136,136,136,0.16)"
 
 
 def over_length(
-    condition: Condition, styles: Styles, most: int | None = None, bin_size: int = 1
+    condition: Condition,
+    styles: Styles,
+    most: int | None = None,
+    bin_size: int = 1,
+    words_of: Callable[[str, Condition], str] = caption,
 ) -> tuple[str, Figure] | None:
     """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
 
@@ -33,6 +38,7 @@ def over_length(
         most: draw at most this many variants, with the best means over all lengths; the caption says so.
         bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
             caption says so.
+        words_of: returns the caption for what the figure shows of the condition.
     """
     known = [variant for variant in condition.variants if length_metric(variant)]
     if not known:
@@ -58,7 +64,7 @@ def over_length(
     baseline = known[0].run.baselines.get(name)
     if baseline is not None:
         add_baseline(figure, [shortest, longest], baseline)
-    words = caption(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
+    words = words_of(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
     if bin_size > 1:
         words += " Each point is the mean over a few lengths."
     if baseline is not None:

@@ -180,7 +180,7 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles, printed: Sequen
             moment = "after training" if last else "at the beginning of training"
             what = f"{name}, {moment}: {figures.NORMS[norm]} of the loss by h at every step"
             stated = f" {STATED_WORDS}" if _add_levels(figure, panel, styles, printed, last) else ""
-            drawn[moment] = (f"{caption(what, panel)}{stated} {figures.UNDERFLOW}", figure)
+            drawn[moment] = (f"{caption(what, panel)}{stated}{figures.about_gradients(figure)}", figure)
     return drawn
 
 

@@ -60,9 +60,7 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
             figure = figures.gradient_norms(condition, styles, (last,), norm)
             if figure is not None:
                 what = f"{words} of the loss by the state at every step of one batch, {moment}"
-                words_below = (
-                    f"{_caption(figure_name, what, condition, BAND)} {figures.UNDERFLOW} {figures.TOTAL_DERIVATIVE}"
-                )
+                words_below = _caption(figure_name, what, condition, BAND) + figures.about_gradients(figure)
                 drawn[f"{figure_name} {norm} {'end' if last else 'start'}"] = (words_below, figure)
     return drawn
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.reporting.account.account import Account
+from orthobench.reporting.account.captions import brief
 from orthobench.reporting.account.names import short_labels
 from orthobench.reporting.account.paper_views import ArtifactView
 from orthobench.reporting.account.part_cache import PartCache
@@ -91,7 +92,7 @@ def _study_part(result: StoredStudy, styles: Styles, cache: PartCache) -> Part:
 
 def _condition_part(condition: Condition, styles: Styles, cache: PartCache) -> Part:
     def build() -> Part:
-        lengths = over_length(condition, styles)
+        lengths = over_length(condition, styles, words_of=brief)
         figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
         return _part(condition.key, figures, rates=_rates(condition))
 

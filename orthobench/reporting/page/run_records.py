@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from orthobench.analysis.by_length import trained_range
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.judged import representatives
 from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, notation
 from orthobench.reporting.account.account import Account
@@ -62,6 +63,7 @@ def run_index(account: Account, styles: Styles) -> dict[str, Any]:
                 "baseline": condition.baseline,
             }
         )
+        standing = representatives(condition).values()
         for variant in sorted(condition.variants, key=lambda each: (each.run.is_trial, each.runs[0].id)):
             rows += [_row(run, len(variants), variant) for run in variant.runs]
             run = variant.run
@@ -75,6 +77,7 @@ def run_index(account: Account, styles: Styles) -> dict[str, Any]:
                     "settings": settings_of(run),
                     "parameters": run.parameter_count,
                     "perEpoch": run.iterations_per_epoch,
+                    "stands": any(variant is each for each in standing),
                 }
             )
     return {"columns": COLUMNS, "conditions": titles, "variants": variants, "rows": rows}

@@ -32,8 +32,8 @@ REACH = 4.0
 intervals that go beyond end in arrowheads."""
 STRIP_WIDTH, STRIP_HEIGHT, AXIS, NEAR = 112, 22, 17, 3.0
 """Of a strip of scores: its size, the height of its axis, and the distance within which dots are stacked."""
-SKETCH_WIDTH, SKETCH_HEIGHT, DECADES = 300, 118, 5
-"""Of a sketch: its size, and the number of decades between two lines."""
+SKETCH_WIDTH, SKETCH_HEIGHT, DECADES, LETTER = 300, 118, 5, 5.4
+"""Of a sketch: its size, the number of decades between two lines, and the width of a letter."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -277,8 +277,10 @@ def sketch(figure: Figure) -> Markup:
         parts.append(f'<path class="line" style="stroke: {style}" d="{path(at[chosen], heights[chosen])}"/>')
         words = f"{escape(name)}, {10 ** y[0]:.0e} at step {x[0]:.0f}".replace("e-0", "e-")
         right_of, below = (12, 4) if at[0] > SKETCH_WIDTH / 4 else (2, 13)
-        place = f'x="{at[0] + right_of:.0f}" y="{heights[0] + below:.0f}"'
-        parts.append(f'<text {place} style="fill: {style}">{words}</text>')
+        start = float(at[0]) + right_of
+        if start + LETTER * len(words) > SKETCH_WIDTH:  # it ends at the edge then, below its line
+            start, below = max(0.0, SKETCH_WIDTH - LETTER * len(words)), 13
+        parts.append(f'<text x="{start:.0f}" y="{heights[0] + below:.0f}" style="fill: {style}">{words}</text>')
     foot = f'y="{SKETCH_HEIGHT - 2}"'
     parts.append(f'<text class="tick" x="34" {foot}>step {left:.0f}, the first input</text>')
     parts.append(

@@ -7,6 +7,8 @@ export const dark = window.matchMedia("(prefers-color-scheme: dark)");
 /** @type {Record<string, string>} */
 const LIGHT = { "--ground": "#ffffff", "--ink": "#1a1f26", "--line": "#dce1e7", "--card": "#f5f7f9" };
 
+export const GREY = "#888888"; // of baselines, and of the models after those of the palette
+
 // What the page looks like now: the colours of models, and whether it is being printed.
 export const theme = { palette: /** @type {string[]} */ ([]), printing: false };
 

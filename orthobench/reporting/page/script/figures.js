@@ -3,7 +3,7 @@
 import { tooled } from "./changes.js";
 import { inPageColours, themed } from "./colours.js";
 import { unpack } from "./data.js";
-import { emphasized, passes } from "./filters.js";
+import { chosen, emphasized, passes } from "./filters.js";
 import { restoreFigure } from "./kept.js";
 import { workByKeys } from "./keys.js";
 import { placeEnds, roomForEnds, showLegend } from "./legend.js";
@@ -12,7 +12,8 @@ import { addTools } from "./tools.js";
 import { entryOf, hasNamedRows, plotsIn, withFewBands, withGaps } from "./traces.js";
 
 const options = { responsive: true, displaylogo: false, displayModeBar: false };
-const NAMED_ROW = 36; // pixels of a row with its name above its symbols
+const NAMED_ROW = 36, ROW = 16; // pixels of a row with its name above its symbols, and left of them
+const MOST_ROWS = 20; // of models in the figure of seeds, unless the reader asks for all
 
 /**
  * Load a figure's data, and draw it.
@@ -68,11 +69,11 @@ function prepare(container, figure) {
  * @param {Plot} container
  */
 export function drawNow(container) {
-  const figure = tooled(container, withoutEmptyRows({ ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }));
+  const figure = tooled(container, withoutEmptyRows({ ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }, container.tools.all));
   const data = withFewBands(container, emphasized(container, figure.data)).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
-  const rows = hasNamedRows(figure.layout, container.clientWidth) ? figure.layout.yaxis.ticktext.length : 0;
-  container.style.height = rows ? `${NAMED_ROW * rows + 80}px` : "";
+  const all = figure.layout.yaxis?.ticktext?.length ?? 0, rows = hasNamedRows(figure.layout, container.clientWidth) ? all : 0;
+  container.style.height = rows ? `${NAMED_ROW * rows + 80}px` : all > MOST_ROWS ? `${ROW * all + 80}px` : "";
   const layout = inPageColours(figure.layout, container.clientWidth, container.clientHeight);
   if (rows) layout.yaxis.range = [0.7 - rows, 0.9]; // room for the first row's name
   if (figure.layout.showlegend !== false) {
@@ -89,18 +90,20 @@ export function drawNow(container) {
 }
 
 /**
- * Return the figure of seeds without the rows of the models that the filters hide.
+ * Return the figure of seeds without the rows of the models that the filters hide, and with the best ones of the others
+ * and that of the chosen model.
  * @param {Figure} figure
+ * @param {boolean} isWhole whether to keep more than the best rows
  * @returns {Figure}
  */
-function withoutEmptyRows(figure) {
+function withoutEmptyRows(figure, isWhole) {
   const { tickvals, ticktext } = figure.layout.yaxis ?? {};
-  const used = new Set(figure.data.filter(({ meta }) => meta?.model).flatMap(({ y }) => y));
-  const kept = (tickvals ?? []).filter((row) => used.has(row));
+  const used = new Map(figure.data.filter(({ meta }) => meta?.model).flatMap(({ y, meta }) => y.map((row) => [row, meta.model])));
+  const kept = (tickvals ?? []).filter((row) => used.has(row)).filter((row, number) => isWhole || number < MOST_ROWS || used.get(row) === chosen.model);
   if (!kept.length || kept.length === tickvals.length) return figure;
   const moved = new Map(kept.map((row, number) => [row, -number]));
-  const data = figure.data.map((trace) => ({ ...trace, y: trace.meta?.model ? trace.y.map((row) => moved.get(row)) : [0.5, 0.5 - kept.length] }));
-  const yaxis = { ...figure.layout.yaxis, tickvals: kept.map((row) => moved.get(row)), ticktext: ticktext.filter((_, at) => used.has(tickvals[at])), range: [0.5 - kept.length, 0.5] };
+  const data = figure.data.map((trace) => ({ ...trace, y: trace.meta?.model ? trace.y.map((row) => moved.get(row) ?? null) : [0.5, 0.5 - kept.length] }));
+  const yaxis = { ...figure.layout.yaxis, tickvals: kept.map((row) => moved.get(row)), ticktext: ticktext.filter((_, at) => moved.has(tickvals[at])), range: [0.5 - kept.length, 0.5] };
   return { ...figure, data, layout: { ...figure.layout, yaxis } };
 }
 

@@ -96,8 +96,9 @@ export function showLegend(container, data, redraw) {
   }
   if (entriesOf(legend).map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
     const isLong = shown.size > LONG + 1;
+    const names = container.closest("#view-measured") ? distinguishing(shown) : null;
     legend.classList.toggle("long", isLong);
-    legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry, redraw)), ...(isLong ? [moreButton(legend, shown.size - LONG)] : []));
+    legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry, names?.get(entry) ?? entry, redraw)), ...(isLong ? [moreButton(legend, shown.size - LONG)] : []));
     container.crowded = false;
   }
   for (const entry of entriesOf(legend)) {
@@ -105,6 +106,20 @@ export function showLegend(container, data, redraw) {
     entry.querySelector("svg")?.remove();
     entry.prepend(sample(shown.get(entry.entry)));
   }
+}
+
+/**
+ * Return the names of a legend's entries without the settings that all shown variants of their model have.
+ * @param {Map<string, Trace>} shown the entries with a trace each
+ */
+function distinguishing(shown) {
+  const variants = [...new Set([...shown.values()].map(({ meta }) => meta?.variant ?? ""))].map((label) => label.split(", "));
+  return new Map([...shown].map(([entry, { meta }]) => {
+    const [model, ...settings] = meta?.variant?.split(", ") ?? [];
+    const own = variants.filter(([name]) => name === model);
+    const kept = settings.filter((setting) => own.some((other) => !other.includes(setting)));
+    return [entry, settings.length ? entry.replace(meta.variant, [model, ...kept].join(", ")) : entry];
+  }));
 }
 
 /**
@@ -132,14 +147,16 @@ function moreButton(legend, count) {
 /**
  * @param {Plot} container
  * @param {string} entry
+ * @param {string} name
  * @param {(container: Plot) => void} redraw
  */
-function legendButton(container, entry, redraw) {
+function legendButton(container, entry, name, redraw) {
   const node = /** @type {LegendEntry} */ (button("", () => {
     if (!container.off.delete(entry)) container.off.add(entry);
     redraw(container);
   }));
-  node.append(element("bdi", entry));
+  node.append(element("bdi", name));
+  if (name !== entry) node.title = entry;
   node.entry = entry;
   return node;
 }

@@ -1,12 +1,14 @@
 // The page of tasks: one condition at a time, with its ranking and one chart, and filters of tasks, models and lines.
 
 import { unpack } from "./data.js";
-import { button, element, link, tableOf, withAttributes } from "./elements.js";
+import { button, choice, element, link, tableOf, withAttributes } from "./elements.js";
 import { redraw } from "./figures.js";
 import { chosen, measuredChoice, measuredForm } from "./filters.js";
 import { fillForm, formState, rememberIn } from "./forms.js";
 import { matrix } from "./matrix.js";
 import { watch } from "./sight.js";
+
+const MOST_TABS = 6; // more conditions are a list
 
 let openChart = "Course"; // the title of the tab that is open in all conditions
 
@@ -22,21 +24,20 @@ export function filterMeasured() {
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags).includes(tag)));
     return !listed && !(task && section.dataset.task !== task) && !rows.every((row) => row.hidden);
   });
-  const isOne = Boolean(task) || !(model || tag);
-  const own = isOne ? fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting) : null;
+  const own = fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting);
   for (const section of sections) {
-    section.hidden = isOne ? section !== own : !fitting.includes(section);
+    section.hidden = section !== own;
     const heading = section.querySelector("h3");
-    heading.classList.toggle("unseen", isOne && fitting.length > 1 && !heading.querySelector(".tag")); // the tab says the same
+    heading.classList.toggle("unseen", fitting.length > 1 && !heading.querySelector(".tag")); // the tab says the same
   }
-  fillConditions(isOne ? fitting : [], own);
+  fillConditions(fitting, own);
   const titles = ["task", "model"].filter(measuredChoice).map((name) => measuredForm.elements[name].selectedOptions[0].dataset.title ?? measuredChoice(name));
   document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
   document.querySelector("#view-measured .lead").hidden = titles.length > 0;
-  const shown = sections.filter(({ hidden }) => !hidden).reduce((sum, section) => sum + variantsOf(section).length, 0);
+  const shown = own ? variantsOf(own) : 0;
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"}` : "";
   hideEmptyFigures(model);
-  for (const section of sections) if (!section.hidden) showChart(section);
+  if (own) showChart(own);
   markRows(own);
   fillAbout(task, model);
   redraw();
@@ -44,20 +45,23 @@ export function filterMeasured() {
 }
 
 /**
- * Return the rows of a condition's variants that the filters show. The ranking repeats them.
+ * Return the number of a condition's variants that the filters show. The ranking repeats them.
  * @param {HTMLElement} section
  */
 function variantsOf(section) {
-  return [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => !row.hidden && !row.closest(".board"));
+  return [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => !row.hidden && !row.closest(".board")).length;
 }
 
 /**
- * Return the condition with the most variants; quick presets, trials and earlier editions come last.
+ * Return the condition with the most models and then the most seeds of them; quick presets, trials and earlier editions
+ * come last.
  * @param {HTMLElement[]} sections
  * @returns {HTMLElement | undefined}
  */
 function fullest(sections) {
-  return [...sections].sort((first, second) => Number("apart" in first.dataset) - Number("apart" in second.dataset) || variantsOf(second).length - variantsOf(first).length)[0];
+  /** @type {(section: HTMLElement) => number[]} */
+  const place = ({ dataset }) => [Number("apart" in dataset), -dataset.models, -dataset.seeds];
+  return [...sections].sort((first, second) => place(first).map((each, at) => each - place(second)[at]).find(Boolean) ?? 0)[0];
 }
 
 /**
@@ -69,10 +73,19 @@ function fillConditions(sections, own) {
   const tabs = document.getElementById("conditions");
   tabs.hidden = sections.length < 2;
   const { model, tag, task } = formState(measuredForm);
-  tabs.replaceChildren(...sections.map(({ id, dataset }) => {
+  /** @type {(section: HTMLElement) => string} */
+  const address = ({ id }) => {
     const query = new URLSearchParams(model || tag ? { ...(task && { task }), ...(model && { model }), ...(tag && { tag }), condition: id } : chosen.model ? { model: chosen.model } : {}).toString();
-    const tab = link(`#${[model || tag ? "measured" : id, query].filter(Boolean).join("?")}`, dataset.label);
-    return element("li", null, id === own?.id ? withAttributes(tab, { "aria-current": "true" }) : tab);
+    return `#${[model || tag ? "measured" : id, query].filter(Boolean).join("?")}`;
+  };
+  tabs.classList.toggle("tabs", sections.length <= MOST_TABS);
+  if (sections.length > MOST_TABS) {
+    const list = choice(`one of ${sections.length} conditions`, sections.map(({ dataset }) => dataset.label), own.dataset.label, ({ selectedIndex }) => { location.hash = address(sections[selectedIndex]); });
+    return tabs.replaceChildren(element("li", null, list));
+  }
+  tabs.replaceChildren(...sections.map((section) => {
+    const tab = link(address(section), section.dataset.label);
+    return element("li", null, section === own ? withAttributes(tab, { "aria-current": "true" }) : tab);
   }));
   const current = tabs.querySelector("[aria-current]");
   if (current) tabs.scrollLeft = current.parentElement.offsetLeft - tabs.offsetLeft; // on a phone they are in one line
@@ -112,7 +125,7 @@ function showChart(section) {
  */
 function openTab(section, title) {
   openChart = title;
-  for (const other of document.querySelectorAll("#view-measured .filtered:not([hidden])")) showChart(/** @type {HTMLElement} */ (other));
+  showChart(section);
   /** @type {HTMLElement} */ (section.querySelector("[role=tab][aria-selected=true]")).focus({ preventScroll: true });
   redraw();
 }
@@ -161,6 +174,8 @@ async function fillAbout(task, model) {
   const isAuthors = /\.py:|^notebook:/.test(model ?? ""); // where the page is read, its file may be missing or another one
   const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
   const scores = model ? scoresOf(model) : [];
+  if (task) document.getElementById("view-measured").append(place); // a reader who trains on it has seen the ranking
+  else measuredForm.before(place);
   const about = element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command), ...(model ? [" · ", link(`#mine?${new URLSearchParams({ model })}`, "its runs, and its nearest rivals")] : []));
   const table = settings?.length ? [tableOf("Settings", ["setting", "default", "meaning"], settings)] : [];
   place.replaceChildren(...(task ? [element("details", null, element("summary", "How to train on it, and its settings"), about, ...table)] : [
@@ -180,7 +195,7 @@ function scoresOf(model) {
   const rows = table ? [...table.tBodies[0].rows].filter((row) => row.dataset.model === model) : [];
   return rows.flatMap((row) => [...row.cells].filter((cell) => cell.dataset.score).map((cell) => {
     const source = cell.querySelector("a"), [, words] = /: (.*)/s.exec(source.title);
-    const variant = row.cells[0].textContent.trim().slice(nameOf(model).length);
+    const variant = row.querySelector("bdi").textContent.slice(nameOf(model).length);
     const score = withAttributes(element("span", source.firstChild.textContent), { class: cell.matches(".far") ? "score far" : "score", style: cell.getAttribute("style") });
     return [link(withModel(source.getAttribute("href"), model), heads[cell.cellIndex].textContent.trim() + variant), score, words];
   }));

@@ -132,7 +132,8 @@ async function card(run, several) {
 }
 
 /**
- * Return the model's best variant and that of its last run, and the best one of each of its nearest rivals, the best first, with their ranks.
+ * Return the variant that stands for the model and that of its last run, and those that stand for its nearest rivals, the
+ * best first, with their ranks.
  * @param {Group[]} groups
  * @param {Run} last the model's last run
  * @param {Condition} condition
@@ -141,18 +142,15 @@ async function card(run, several) {
 function ranked(groups, { model, group: newest }, { goal }) {
   const sign = goal === "min" ? 1 : -1;
   const valued = groups.filter(({ end }) => end !== null).sort((first, second) => sign * (first.end - second.end));
-  /** @type {Map<string, Group>} */
-  const best = new Map();
-  for (const group of valued) if (!best.has(group.model)) best.set(group.model, group);
-  const order = [...best.values()];
+  const order = valued.filter(({ stands }) => stands);
   /** @param {Group} group */
   const rankOf = (group) => order.findIndex(({ end }) => shownNumber(end) === shownNumber(group.end)) + 1;
   const place = order.findIndex((group) => group.model === model);
   const from = place < 0 ? 0 : place;
   const near = order.filter((group) => group.model !== model).sort((first, second) => Math.abs(order.indexOf(first) - from) - Math.abs(order.indexOf(second) - from) || order.indexOf(first) - order.indexOf(second)).slice(0, RIVALS);
-  const shown = valued.filter((group) => group === best.get(model) || group.key === newest || near.includes(group));
+  const shown = valued.filter((group) => group === order[place] || group.key === newest || near.includes(group));
   const open = groups.filter((group) => group.key === newest && group.end === null);
-  return { rows: [...shown, ...open].map((group) => ({ group, rank: best.get(group.model) === group ? rankOf(group) : null })), rivals: near.length, models: order.length };
+  return { rows: [...shown, ...open].map((group) => ({ group, rank: group.stands ? rankOf(group) : null })), rivals: near.length, models: order.length };
 }
 
 /**

@@ -13,7 +13,7 @@ import { startMenus } from "./menus.js";
 import { afterPrint, beforePrint } from "./print.js";
 import { focusOn, rememberPlace, show, showAtOnce } from "./routes.js";
 import { startRuns } from "./table.js";
-import { home, views } from "./views.js";
+import { home, showOnly } from "./views.js";
 
 async function start() {
   history.scrollRestoration = "manual";
@@ -43,7 +43,7 @@ async function start() {
 
 function tooOld() {
   document.getElementById("main").prepend(withAttributes(element("p", "This browser cannot unpack the report's figures: use Chrome 80, Firefox 113, Safari 16.4 or later."), { class: "banner" }));
-  for (const view of views) view.hidden = view !== home();
+  showOnly(home());
 }
 
 start();

@@ -2,6 +2,7 @@
 
 import { tooled } from "./changes.js";
 import { element, withAttributes } from "./elements.js";
+import { passes } from "./filters.js";
 import { plotly } from "./plotly.js";
 import { broken, entryOf, LOG_TICKS, withFewBands, withGaps } from "./traces.js";
 
@@ -14,7 +15,7 @@ export const WIDTHS = { "6.75 in": 6.75, "3.25 in": 3.25 }; // of two columns of
  * @param {"svg" | "png"} format
  */
 export async function picture(container, format) {
-  const { data, layout } = tooled(container, container.base), { inches } = container.tools;
+  const { data, layout } = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }), { inches } = container.tools;
   const text = 32 / 3, width = 96 * inches; // pixels
   /** @type {(trace: Trace) => Trace} */
   const small = ({ line, marker, ...trace }) => ({

@@ -1,5 +1,6 @@
 // Figures for the pages that the script builds.
 
+import { GREY } from "./colours.js";
 import { element, withAttributes } from "./elements.js";
 import { escaped, extent } from "./traces.js";
 import { shownNumber } from "./words.js";
@@ -19,7 +20,7 @@ export function plot(title, lines, { x, y, logarithmic = false, baseline = null,
   if (baseline !== null && data.length) {
     const ends = data.map(({ x: along }) => along).filter((along) => along.length);
     const last = Math.max(...ends.map((along) => along[along.length - 1]));
-    data.push({ x: [0, last], y: [baseline, baseline], name: `baseline ${shownNumber(baseline)}`, mode: "lines", line: { color: "#888888", width: 1.5, dash: "dash" } });
+    data.push({ x: [0, last], y: [baseline, baseline], name: `baseline ${shownNumber(baseline)}`, mode: "lines", line: { color: GREY, width: 1.5, dash: "dash" } });
   }
   /** @type {Layout} */
   const layout = {

@@ -10,7 +10,7 @@ import { fillRun } from "./run.js";
 import { fillSearch } from "./searches.js";
 import { watch } from "./sight.js";
 import { renderRows, runForm, showRuns } from "./table.js";
-import { home, views } from "./views.js";
+import { home, showOnly } from "./views.js";
 
 /** @type {Record<string, (key: string) => Promise<boolean>>} */
 const FILLED = { run: fillRun, search: fillSearch };
@@ -66,7 +66,7 @@ export function showAtOnce() {
   const [, kind] = /^(run|search|task|model)-/.exec(name) ?? [];
   const own = document.getElementById("view-" + (kind === "task" || kind === "model" ? "measured" : kind ?? name));
   const shown = own ?? document.getElementById(name)?.closest(".view") ?? home();
-  for (const view of views) view.hidden = view !== shown;
+  showOnly(shown);
   document.documentElement.dataset.started = "";
   if (shown?.id === "view-measured") find(name, state); // at once, because it needs no data
 }
@@ -84,13 +84,17 @@ export async function show(isFirst = false) {
   const place = (wanted && (await find(wanted.name, wanted.state))) ?? missing(wanted);
   if (own !== turn) return; // the address has changed meanwhile
   const { view, part } = place;
-  for (const other of views) other.hidden = other !== view;
+  showOnly(view);
   /** @type {NodeListOf<HTMLAnchorElement>} */
   const links = document.querySelectorAll("nav a");
   for (const link of links) {
     const leads = "#view-" + link.hash.slice(1) === "#" + view.id || (["view-run", "view-compare", "view-search"].includes(view.id) && link.hash === "#runs");
-    if (leads) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (!leads) link.removeAttribute("aria-current");
+    else {
+      link.setAttribute("aria-current", "page");
+      const nav = link.closest("nav");
+      nav.scrollLeft = link.offsetLeft - nav.clientWidth / 2; // on a phone the links are in one line
+    }
   }
   for (const menu of document.querySelectorAll("nav .menu")) {
     const current = menu.querySelector("a[aria-current]");

@@ -14,7 +14,7 @@ export async function loadRuns() {
     const record = /** @type {Run} */ (/** @type {unknown} */ (Object.fromEntries(columns.map((name, number) => [name, row[number]]))));
     const own = variants[record.variant];
     const condition = conditions[own.condition];
-    return { ...record, label: own.label, model: own.model, group: own.key, parameters: own.parameters, settings: own.settings, title: condition.title, task: condition.task, metric: condition.metric, baseline: condition.baseline, condition };
+    return { ...record, label: own.label, model: own.model, group: own.key, parameters: own.parameters, stands: own.stands, settings: own.settings, title: condition.title, task: condition.task, metric: condition.metric, baseline: condition.baseline, condition };
   });
   return allRuns;
 }

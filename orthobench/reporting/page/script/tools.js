@@ -3,6 +3,7 @@
 import { canConvert, unitOf, UNITS } from "./changes.js";
 import { unpackIndex } from "./data.js";
 import { button, choice, copyButton, download, element, withAttributes } from "./elements.js";
+import { hasFurther } from "./filters.js";
 import { picture, printAlone, WIDTHS } from "./pictures.js";
 import { csvOf, dataTable } from "./points.js";
 import { windowsOf } from "./smoothing.js";
@@ -18,7 +19,7 @@ const UNSMOOTHED = "nothing";
 export function addTools(container, redraw) {
   const figure = container.closest("figure");
   if (!figure || container.nextElementSibling?.matches(".tools")) return;
-  container.tools ??= { unit: null, log: null, smooth: 0, bands: false, whole: false, inches: 6.75 };
+  container.tools ??= { unit: null, log: null, smooth: 0, bands: false, whole: false, all: false, inches: 6.75 };
   const bar = withAttributes(element("div", null), { class: "tools", role: "group", "aria-label": "Tools of this figure" });
   fillTools(container, bar, redraw);
   container.after(bar);
@@ -61,9 +62,10 @@ function fillTools(container, bar, redraw) {
   const unit = unitOf(base.layout);
   const units = unit ? UNITS.filter((other) => other === unit || canConvert(container, other)) : [];
   if (units.length > 1) bar.append(choice("x", units, tools.unit ?? unit, change(({ value }) => { tools.unit = value; })));
+  if (hasFurther(container) || container.dataset.figure === "seeds") bar.append(ticked("all variants", tools.all, ({ checked }) => { tools.all = checked; }));
   if (isCourse(base)) {
     if (canBeLogarithmic(base)) bar.append(ticked("log y", tools.log ?? base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
-    if (base.layout.meta?.words) bar.append(ticked("full range", tools.whole, ({ checked }) => { tools.whole = checked; }));
+    if (base.layout.meta?.words) bar.append(withAttributes(ticked("full range", tools.whole, ({ checked }) => { tools.whole = checked; }), { title: base.layout.meta.words }));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
     const widths = lines && !container.longest ? windowsOf(base) : []; // the mean of kept extremes is not that of all points
     if (widths.length) {

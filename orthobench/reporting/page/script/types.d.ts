@@ -23,7 +23,7 @@ interface Trace {
   fillcolor?: string;
   line?: { color?: string; width?: number; dash?: string };
   marker?: { color?: string | number[]; size?: number | number[]; symbol?: string };
-  meta?: { label?: string; model?: string; tags?: string[]; published?: boolean };
+  meta?: { label?: string; model?: string; variant?: string; tags?: string[]; published?: boolean };
   /** Whether the page has computed it as a moving mean. */
   isMean?: boolean;
 }
@@ -95,7 +95,7 @@ interface Plot extends HTMLElement {
   /** The figure before its tools and filters. */
   base?: Figure;
   rates?: Rates;
-  tools?: { unit: string | null; log: boolean | null; smooth: number; bands: boolean; whole: boolean; inches: number };
+  tools?: { unit: string | null; log: boolean | null; smooth: number; bands: boolean; whole: boolean; all: boolean; inches: number };
   legend?: HTMLElement;
   /** The entries of the legend that the reader has switched off. */
   off?: Set<string>;
@@ -163,6 +163,8 @@ interface Variant {
   settings: Settings;
   parameters: number;
   perEpoch: number | null;
+  /** Whether it stands for its model (`precedence` in analysis/judged.py). */
+  stands: boolean;
 }
 interface PlannedRun {
   key: string;
@@ -242,6 +244,7 @@ interface Run {
   model: string;
   group: string;
   parameters: number;
+  stands: boolean;
   settings: Settings;
   title: string;
   task: string;

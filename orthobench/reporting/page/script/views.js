@@ -4,6 +4,16 @@ export const views = [...document.querySelectorAll(".view")];
 const startId = ["view-overview", "view-studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "view-missing");
 export const home = () => document.getElementById(startId);
 
+/**
+ * Show one view alone. Its name is in the body, because a rule of CSS that asks which view is hidden (:has) lets the browser
+ * style the whole page again after every change of it.
+ * @param {HTMLElement} view
+ */
+export function showOnly(view) {
+  for (const other of views) other.hidden = other !== view;
+  document.body.dataset.view = view.id.replace("view-", "");
+}
+
 export function shownView() {
   return views.find((view) => !view.hidden);
 }
