@@ -49,6 +49,6 @@ def test_seeds_of_two_models_are_the_same_everywhere():
     start, comparison = (
         " ".join((ROOT / "docs" / f"{name}.md").read_text("utf-8").split()) for name in ("start", "comparison")
     )
-    assert f"needs {few} seeds of each model for that (`--seeds {deciding_seeds(1)}`)" in start
+    assert f"needs {few} seeds of each model (`--seeds {deciding_seeds(1)}`)" in start
     pairs = WORDS[deciding_seeds(1, paired=True)]
     assert f"which takes {pairs} pairs" in comparison

@@ -4,7 +4,7 @@ import { tooled } from "./changes.js";
 import { inPageColours, themed } from "./colours.js";
 import { unpack } from "./data.js";
 import { chosen, emphasized, passes } from "./filters.js";
-import { restoreFigure } from "./kept.js";
+import { rangesOf, restoreFigure } from "./kept.js";
 import { workByKeys } from "./keys.js";
 import { placeEnds, roomForEnds, showLegend } from "./legend.js";
 import { plotly } from "./plotly.js";
@@ -82,11 +82,20 @@ export function drawNow(container) {
     if (container.ends) layout.margin.r = container.ends + 10;
   }
   Plotly.react(container, data, layout, options);
-  if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container, drawNow); });
+  if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container, drawAgain); });
   container.drawn = true;
   if (container.ranges) Plotly.relayout(container, container.ranges);
   container.ranges = null;
-  placeEnds(container, drawNow);
+  placeEnds(container, drawAgain);
+}
+
+/**
+ * Draw a figure again because its labels need another place, with the ranges that the reader has set.
+ * @param {Plot} container
+ */
+function drawAgain(container) {
+  container.ranges = rangesOf(container);
+  drawNow(container);
 }
 
 /**

@@ -78,7 +78,7 @@ function placeOf(node) {
  * @param {Plot} container
  * @returns {Record<string, number[]> | null}
  */
-function rangesOf({ base, layout }) {
+export function rangesOf({ base, layout }) {
   const zoomed = /** @type {const} */ (["xaxis", "yaxis"]).filter((axis) => layout?.[axis]?.autorange === false && String(layout[axis].range) !== String(base.layout[axis]?.range));
   return zoomed.length ? Object.fromEntries(zoomed.map((axis) => [axis + ".range", [...layout[axis].range]])) : null;
 }
