@@ -76,6 +76,7 @@ class DeltaSettings(MemorySettings):
 class DeltaModel(MemoryModel):
     """A model whose memories follow the delta rule."""
 
+    settings: DeltaSettings
     step_matrices = ()
     cost: ClassVar[str] = "queries, keys and values of 3n features pass through a convolution and a memory each step"
     Settings = DeltaSettings

@@ -112,10 +112,10 @@ def _print(compared: api.DatabaseComparison, names: Sequence[str], value: str) -
     if not compared.matches:
         out.print("no settings are in both databases")
     print_outcomes([of_contrast(match.contrast, match.label) for match in compared.matches])
-    for name, side in zip(names, compared.alone, strict=True):
-        if side:
+    for name, alone in zip(names, compared.alone, strict=True):
+        if alone:
             out.print(f"only in {name}:", soft_wrap=True)
-        for lone in side:
+        for lone in alone:
             out.print(f"  {_shown(lone)}")
     for match in compared.matches:
         out.print()
