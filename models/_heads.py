@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from orthobench.matrices.initial import as_parameter
+from orthobench.matrices.initial import as_parameter, inverse_softplus
 from orthobench.model import Count, Model, ModelSettings, OptimizerName
 
 _HEADS = 4
@@ -91,10 +91,12 @@ class MemoryModel(Model):
 
 
 def drawn_decays(heads: int, generator: torch.Generator) -> tuple[nn.Parameter, nn.Parameter]:
-    """Draw a and b `[heads]` of decays exp(-exp(a) softplus(. + b)): exp(a) is U(0, 16), softplus(b) log-uniform."""
+    """Draw a and b `[heads]` of decays exp(-exp(a) softplus(. + b)).
+
+    exp(a) is U(0, 16), and softplus(b) log-uniform between 0.001 and 0.1, as in flash-linear-attention (`fla/layers`).
+    """
     rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
     step = (math.log(_SHORTEST_STEP) + step * math.log(_LONGEST_STEP / _SHORTEST_STEP)).exp()
-    # Bounded, because a draw of 0 has no logarithm. Softplus is inverted by expm1, because 1 - exp(-step) loses digits
-    # for steps near 0.001.
+    # Bounded, because a draw of 0 has no logarithm.
     logarithm = (_HIGHEST_RATE * rate).clamp(min=1e-6).log()
-    return as_parameter(logarithm), as_parameter(step + torch.log(-torch.expm1(-step)))
+    return as_parameter(logarithm), as_parameter(inverse_softplus(step))

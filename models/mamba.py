@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from orthobench.matrices.initial import as_parameter, torch_linear_
+from orthobench.matrices.initial import as_parameter, inverse_softplus, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
 from orthobench.recurrence import (
     Convolution,
@@ -107,8 +107,7 @@ class Mamba(Model):
         shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
         logarithm = torch.empty(width, dtype=torch.float64).uniform_(shortest, longest, generator=generator)
         step = logarithm.exp()
-        # By expm1, because 1 - exp(-step) has few digits left for a step of 0.001.
-        self.step_bias = as_parameter(step + torch.log(-torch.expm1(-step)))  # softplus gives the step
+        self.step_bias = as_parameter(inverse_softplus(step))
         units = torch.arange(1, settings.state_size + 1, dtype=torch.get_default_dtype())
         self.rates = nn.Parameter(units.log()[:, None].repeat(1, width))  # a [N, width]
         self.feedthrough = nn.Parameter(torch.ones(width))

@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from orthobench.matrices.initial import as_parameter, torch_linear_
+from orthobench.matrices.initial import as_parameter, inverse_softplus, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import (
     GradientTrace,
@@ -105,8 +105,7 @@ class Mamba3(Model):
         self.selection_weight = linear(sum(self.selected_sizes()))
         shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
         step = torch.empty(heads, dtype=torch.float64).uniform_(shortest, longest, generator=generator).exp()
-        # By expm1, because 1 - exp(-step) has few digits left for a step of 0.001.
-        self.step_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
+        self.step_bias = as_parameter(inverse_softplus(step))
         self.write_norm, self.read_norm = (nn.Parameter(torch.ones(settings.state_size)) for _ in range(2))
         self.write_bias, self.read_bias = (nn.Parameter(torch.ones(heads, settings.state_size)) for _ in range(2))
         self.feedthrough = nn.Parameter(torch.ones(heads))

@@ -41,3 +41,9 @@ def exponential_angles(start: Literal["full_circle", "half_circle"], n: int, gen
     if start == "full_circle":
         return torch.empty(n // 2, dtype=torch.float64).uniform_(-math.pi, math.pi, generator=generator)
     return -torch.tan(half_circle_angles(n, generator) / 2)
+
+
+def inverse_softplus(values: Tensor) -> Tensor:
+    """Return the numbers whose softplus is `values`, all above 0."""
+    # By expm1, because 1 - exp(-0.001) has few digits left.
+    return values + torch.log(-torch.expm1(-values))

@@ -71,7 +71,7 @@ def repair(location: Location, copy: Path) -> Repaired:
             target.commit()
             faults = _delete_faults(engine, target)
             engine.dispose()
-        with open_store(part), connect(part) as target:
+        with open_store(part), connect(part) as target:  # opened as a store, because that brings it to today's schema
             copied = row_counts(target)
         try:
             name_new(part, copy)
