@@ -261,6 +261,24 @@ def test_figure_is_zoomed_and_panned_by_keyboard(browser, page):
     assert after(Keys.ARROW_LEFT + "-") == whole
     assert after("+" + Keys.ARROW_UP) != whole
     assert after("0") == whole
+    assert after("+") == zoomed
+    legend = plot.find_element("xpath", "..").find_element("css selector", ".legend button")
+    legend.click()
+    assert pressed(browser, "#view-measured")[legend.text] == "false"
+    kept = browser.execute_script(ranges, plot)
+    assert kept == [pytest.approx(axis) for axis in zoomed], "a line that goes does not move the others"
+    browser.execute_script("document.querySelector('#view-measured figure').style.marginBottom = '9000px'")
+    drawn = "return Boolean(arguments[0].drawn)"
+    browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    wait(browser, lambda page: not page.execute_script(drawn, plot))
+    browser.execute_script("arguments[0].scrollIntoView()", plot)
+    wait(browser, lambda page: page.execute_script(drawn, plot))
+    assert browser.execute_script(ranges, plot) == kept, "nor does the way to another figure and back"
+    plot.find_element("xpath", "..").find_element("xpath", ".//label[contains(., 'log y')]/input").click()
+    wait(browser, lambda page: page.execute_script("return arguments[0].layout.yaxis.type", plot) == "log")
+    across, up = browser.execute_script(ranges, plot)
+    assert across == kept[0]
+    assert up != kept[1], "powers of ten are no values"
 
 
 @pytest.mark.browser

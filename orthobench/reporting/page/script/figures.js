@@ -60,12 +60,12 @@ function prepare(container, figure) {
   container.base = figure;
   container.rates ??= {};
   restoreFigure(container);
-  workByKeys(container, drawNow);
+  workByKeys(container);
   addTools(container, draw);
 }
 
 /**
- * Draw a figure whose data is loaded, applying its tools and the filters next to it.
+ * Draw a figure whose data is loaded, applying its tools and the filters next to it, in the ranges that the reader has set.
  * @param {Plot} container
  */
 export function drawNow(container) {
@@ -81,21 +81,14 @@ export function drawNow(container) {
     container.ends = roomForEnds(container, data);
     if (container.ends) layout.margin.r = container.ends + 10;
   }
+  container.ranges = rangesOf(container, layout);
+  const drawn = { xaxis: { ...layout.xaxis }, yaxis: { ...layout.yaxis } }; // copied because Plotly writes the ranges it chooses into the layout
   Plotly.react(container, data, layout, options);
-  if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container, drawAgain); });
-  container.drawn = true;
+  if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container, drawNow); });
+  container.drawn = drawn;
   if (container.ranges) Plotly.relayout(container, container.ranges);
   container.ranges = null;
-  placeEnds(container, drawAgain);
-}
-
-/**
- * Draw a figure again because its labels need another place, with the ranges that the reader has set.
- * @param {Plot} container
- */
-function drawAgain(container) {
-  container.ranges = rangesOf(container);
-  drawNow(container);
+  placeEnds(container, drawNow);
 }
 
 /**
@@ -119,9 +112,10 @@ function withoutEmptyRows(figure, isWhole) {
 /** @param {Plot} container */
 export function purge(container) {
   if (!container.drawn) return;
+  container.ranges = rangesOf(container);
   Plotly.purge(container);
   container.replaceChildren();
-  container.drawn = false;
+  container.drawn = null;
 }
 
 export function redraw() {

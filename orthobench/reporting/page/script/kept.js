@@ -1,5 +1,6 @@
 // What the reader has set and the address does not have, kept while a served page is loaded again.
 
+import { axisTitle } from "./changes.js";
 import { fillForm, formState } from "./forms.js";
 import { filterMatrix, matrixForm } from "./matrix.js";
 import { plotsIn } from "./traces.js";
@@ -74,11 +75,15 @@ function placeOf(node) {
 }
 
 /**
- * Return the ranges of the axes that the reader has set.
+ * Return the ranges that the reader has set, of the axes that the next drawing shows as the last one did.
  * @param {Plot} container
+ * @param {Pick<Layout, "xaxis" | "yaxis">} next
  * @returns {Record<string, number[]> | null}
  */
-export function rangesOf({ base, layout }) {
-  const zoomed = /** @type {const} */ (["xaxis", "yaxis"]).filter((axis) => layout?.[axis]?.autorange === false && String(layout[axis].range) !== String(base.layout[axis]?.range));
+export function rangesOf({ drawn, layout, ranges }, next = drawn) {
+  if (ranges || !drawn) return ranges;
+  /** @type {(axes: Pick<Layout, "xaxis" | "yaxis">, axis: "xaxis" | "yaxis") => string} */
+  const shown = (axes, axis) => String([axisTitle(axes, axis), axes[axis].type, axes[axis].range]);
+  const zoomed = /** @type {const} */ (["xaxis", "yaxis"]).filter((axis) => layout[axis].autorange === false && String(layout[axis].range) !== String(drawn[axis].range) && shown(drawn, axis) === shown(next, axis));
   return zoomed.length ? Object.fromEntries(zoomed.map((axis) => [axis + ".range", [...layout[axis].range]])) : null;
 }

@@ -3,14 +3,24 @@
 /** @type {Record<string, number>} */
 const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
 
+const AXES = /** @type {const} */ (["xaxis", "yaxis"]);
+
 /** @type {Record<string, ["xaxis" | "yaxis", number]>} */
 const MOVES = { ArrowLeft: ["xaxis", -0.25], ArrowRight: ["xaxis", 0.25], ArrowDown: ["yaxis", -0.25], ArrowUp: ["yaxis", 0.25] };
 
 /**
- * @param {Plot} container
- * @param {(container: Plot) => void} reset
+ * Return a range that is some times as wide, and moved by a share of its width.
+ * @param {number[]} range
+ * @param {number} zoom
+ * @param {number} share
  */
-export function workByKeys(container, reset) {
+function changed([from, to], zoom, share) {
+  const middle = (from + to) / 2 + share * (to - from), reach = zoom * (to - from) / 2;
+  return [middle - reach, middle + reach];
+}
+
+/** @param {Plot} container */
+export function workByKeys(container) {
   container.tabIndex = 0;
   container.setAttribute("aria-keyshortcuts", ["+", "-", ...Object.keys(MOVES), "0"].join(" "));
   container.onkeydown = (event) => {
@@ -18,13 +28,13 @@ export function workByKeys(container, reset) {
     const [moved, share] = MOVES[event.key] ?? [];
     if (event.ctrlKey || event.altKey || event.metaKey || !container.drawn || !(zoom || moved || event.key === "0")) return;
     event.preventDefault();
-    if (event.key === "0") return reset(container);
-    /** @type {Record<string, number[]>} */
+    /** @type {Record<string, number[] | boolean>} */
     const ranges = {};
-    for (const axis of moved ? [moved] : /** @type {const} */ (["xaxis", "yaxis"])) {
-      const [from, to] = container.layout[axis].range;
-      const [middle, reach] = [(from + to) / 2 + (share ?? 0) * (to - from), (zoom ?? 1) * (to - from) / 2];
-      ranges[axis + ".range"] = [middle - reach, middle + reach];
+    for (const axis of moved ? [moved] : AXES) {
+      const whole = container.drawn[axis].range;
+      if (event.key !== "0") ranges[axis + ".range"] = changed(container.layout[axis].range, zoom ?? 1, share ?? 0);
+      else if (whole) ranges[axis + ".range"] = whole;
+      else ranges[axis + ".autorange"] = true;
     }
     Plotly.relayout(container, ranges);
   };

@@ -99,13 +99,14 @@ interface Plot extends HTMLElement {
   legend?: HTMLElement;
   /** The entries of the legend that the reader has switched off. */
   off?: Set<string>;
-  /** The ranges of the axes to show when the figure is drawn first. */
+  /** The ranges that the reader has set, while the figure is not drawn with them. */
   ranges?: Record<string, number[]> | null;
   /** The width of the labels at the ends of the lines, in pixels; 0 without them. */
   ends?: number;
   /** Whether the labels do not fit at the ends of the lines. */
   crowded?: boolean;
-  drawn?: boolean;
+  /** The axes of the figure as it is drawn, before the reader sets a range. */
+  drawn?: Pick<Layout, "xaxis" | "yaxis"> | null;
   isForPrint?: boolean;
   /** The number of points of the longest line of which some are left out. */
   longest?: number;
@@ -133,7 +134,7 @@ type Line = Trace & { color?: string; dash?: string; width?: number; of?: number
 
 interface PlotlyLibrary {
   react(container: Plot, data: Trace[], layout: Layout, options: object): void;
-  relayout(container: Plot, changes: Record<string, number[]>): void;
+  relayout(container: Plot, changes: Record<string, number[] | boolean>): void;
   purge(container: Plot): void;
   toImage(figure: Figure, options: object): Promise<string>;
 }
