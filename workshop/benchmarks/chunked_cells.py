@@ -8,13 +8,13 @@ whether computing W pays on a GPU. `cuda_cells.py` compares the gradients of all
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from orthobench.bench.measure import DeviceClock, interleave, summarise
 from orthobench.bench.models import BATCH, CLASSES, PIXELS, STEPS, ModelStep, step_on_noise
 from orthobench.isolation import isolated
 from orthobench.model import Signature
@@ -28,17 +28,10 @@ MODELS = ("scornn", "rwkv7", "mamba3", "pd_ssm", "enrnn", "dtriv", "deltanet", "
 DEVICE = torch.device("cuda")
 
 
-def milliseconds(step: Callable[[], object], most: float = 0.8) -> float:
-    """Return the shortest of some runs of a step, which ends when the device is done."""
-    step()
-    spent: list[float] = []
-    start = time.perf_counter()
-    while len(spent) < 3 or (len(spent) < 20 and time.perf_counter() - start < most):
-        before = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        spent.append(time.perf_counter() - before)
-    return 1000 * min(spent)
+def milliseconds(step: Callable[[], object]) -> float:
+    """Return the milliseconds of a step among many."""
+    (samples,) = interleave({"step": step}, 5, DeviceClock(), shortest=0.02, patience=0.8).values()
+    return summarise(samples).seconds * 1e3
 
 
 def reading_all(model_class: Any, steps: int) -> ModelStep:
@@ -94,7 +87,7 @@ def main() -> None:
         spent = []
         for most in (1 << 20, 0):
             with changed(_plain, "FORMED_ON_GPU", most):
-                spent.append(milliseconds(applying(loaded[name], size), most=0.1))
+                spent.append(milliseconds(applying(loaded[name], size)))
         print(f"{name} {size}, {STEPS // 8} steps: W {spent[0]:.1f} ms, its factors {spent[1]:.1f} ms", flush=True)
     print("self-tests:", last_self_tests())
 

@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
+from orthobench.bench.measure import DeviceClock, interleave, summarise  # noqa: E402
 from orthobench.recurrence import kernel_case, kernels, reference  # noqa: E402
 from orthobench.recurrence.call import Call, Form  # noqa: E402
 from orthobench.recurrence.cuda import nvrtc, persistent, plans, self_test  # noqa: E402
@@ -54,7 +55,7 @@ PLANS = [
 ]
 PLANS_SHOWN = 7
 AT_ONCE = 4  # processes of jobs that are not timed
-SLOW = 0.3  # seconds of a step after which it is timed twice only
+ROUNDS, SHORTEST, PATIENCE = 4, 0.01, 0.5  # samples of a step, the seconds of one at least, and of all at most
 BEGIN, END = "<!-- tables of cuda_cells.py -->", "<!-- end -->"
 LAYERS = ("LSTM", "GRU", "RNN")
 SILENCE = 60  # seconds after which a child that writes nothing is ended
@@ -242,25 +243,10 @@ def poison() -> None:
     torch.full((1 << 26,), torch.nan, device=DEVICE)
 
 
-def events(run: Callable[[], object], repeats: int) -> list[float]:
-    """Return the milliseconds of each run on the device."""
-    marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
-    for start, end in marks:
-        start.record()
-        run()
-        end.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) for start, end in marks]
-
-
-def eager_ms(run: Callable[[], object], repeats: int) -> float:
-    """Return the milliseconds of a run among many, by the clock: a slow host shows."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats * 1e3
+def milliseconds(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the milliseconds of each run among many, by the clock: a slow host shows."""
+    samples = interleave(runs, ROUNDS, DeviceClock(), SHORTEST, PATIENCE)
+    return {name: summarise(each).seconds * 1e3 for name, each in samples.items()}
 
 
 def recorded(run: Callable[[], object]) -> Callable[[], object]:
@@ -305,12 +291,7 @@ def layer(job: Job) -> Job:
     for run in runs.values():
         run()
         run()
-    graphs = {name: recorded(run) for name, run in runs.items()}
-    times: dict[str, list[float]] = {}
-    for _ in range(4):  # interleaved
-        for name in runs:
-            times.setdefault(name, []).append(eager_ms(runs[name], 3))
-            times.setdefault(f"{name} graph", []).append(statistics.median(events(graphs[name], 3)))
+    times = milliseconds(runs | {f"{name} graph": recorded(run) for name, run in runs.items()})
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(3):
             runs["ours"]()
@@ -318,7 +299,7 @@ def layer(job: Job) -> Job:
     durations = [each.time_range.elapsed_us() for each in profile.events() if each.name == "persistent"]
     if durations:
         result["kernels"] = [statistics.median(durations[i::2]) / 1e3 for i in (0, 1)]
-    return result | {name: statistics.median(values) for name, values in times.items()}
+    return result | times
 
 
 def model(job: Job) -> Job:
@@ -345,9 +326,7 @@ def model(job: Job) -> Job:
             for _ in range(4):  # with a graph, its warm-up and the recording
                 trainer.advance()
             name = "graph" if mode == "on" else "eager"
-            result[name] = eager_ms(trainer.advance, 1)
-            if result[name] < SLOW * 1e3:
-                result[name] = min(eager_ms(trainer.advance, 5) for _ in range(3))
+            result |= milliseconds({name: trainer.advance})
             result["backends"] = sorted(last_used())
     finally:
         persistent.problem = problem
@@ -374,8 +353,7 @@ def time_plans(job: Job) -> Job:
             name = f"{kind} cl{plan.cluster} r{plan.rows}x{plan.groups} l{plan.lanes} e{plan.each}"
             run = persistent.Loaded(persistent.loaded(direction, plan, DEVICE), plan.grid(batch))
             call = lambda: run(steps, batch, constants=(0.3, 1 / 0.3, 0.1), **arguments)  # noqa: B023, E731
-            call()
-            result[name] = min(events(call, 5)) * 1e3 / steps  # microseconds a step
+            result[name] = milliseconds({name: call})[name] * 1e3 / steps  # microseconds a step
     return result
 
 
