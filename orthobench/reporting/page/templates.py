@@ -69,12 +69,18 @@ def cited(text: str) -> Markup:
     return Markup(re.sub(r"\b(D-\d+)\b", r'<a href="#\1" title="where sources disagree">\1</a>', words))
 
 
+def breakable(name: str) -> Markup:
+    """Return a name as HTML that may break before its capitals, such as AntisymmetricRNN in a narrow column."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z]{2})(?=[A-Z])", name))
+
+
 def citation(key: str) -> str:
     """Return the citation of a paper, by its key."""
     return find_paper(key).citation
 
 
 FILTERS = (
+    breakable,
     capitalized,
     chosen_tests,
     citation,
