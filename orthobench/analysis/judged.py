@@ -115,10 +115,11 @@ def _choice_of(condition: Condition, variant: VariantData) -> Choice | None:
     if run.spec["training"].get(DECIDES) != "validation":
         return None
     axis, names = _second_axis(condition, run)
+    shared = _without_search(run, names)
     own = [
         trial
         for trial in condition.variants
-        if trial.run.is_trial and _without_search(trial.run, names) == _without_search(run, names)
+        if trial.run.is_trial and trial.run.model == run.model and _without_search(trial.run, names) == shared
     ]
     curves = {(curve.rate, curve.value): curve for trial in own if (curve := _curve(trial, names)).rate in RATES}
     values = {value for _, value in curves}
@@ -171,9 +172,9 @@ def _searched(run: Run, names: Set[str]) -> dict[str, Any]:
 
 
 def _without_search(run: Run, names: Set[str]) -> dict[str, Any]:
-    """Return what the trials of a search share with its result: model, version, and settings that they do not try."""
+    """Return what a model's trials share with the result of their search: version, and settings that they do not try."""
     fixed = {name: value for name, value in merged_settings(run.spec).items() if not _is_searched(name, names)}
-    return fixed | {"model": run.model, "version": run.spec["model_version"], DECIDES: ""}
+    return fixed | {"version": run.spec["model_version"], DECIDES: ""}
 
 
 def _is_searched(name: str, names: Set[str]) -> bool:

@@ -82,15 +82,20 @@ class Variant:
         own = [worst if value is None or math.isnan(value) else value for value in values]
         return None if self.run.is_trial else median(own + [worst] * self.diverged)
 
+    @cached_property
+    def timed(self) -> list[Run]:
+        """The timed runs of the machine and clock that timed most of them (`of_one_machine`)."""
+        return of_one_machine(self.runs)
+
     @property
     def timed_on(self) -> str:
         """The machine and clock of the runs of `seconds_per_epoch` (`Run.timed_on`); "" without any."""
-        return next((run.timed_on for run in of_one_machine(self.runs)), "")
+        return next((run.timed_on for run in self.timed), "")
 
     @property
     def seconds_per_epoch(self) -> Summary | None:
         """Seconds of an epoch over the runs of the machine and clock that timed most of them."""
-        seconds = [seconds for run in of_one_machine(self.runs) if (seconds := run.seconds_per_epoch) is not None]
+        seconds = [seconds for run in self.timed if (seconds := run.seconds_per_epoch) is not None]
         return summarize(seconds, bounds=(0.0, math.inf))
 
 
@@ -110,7 +115,7 @@ def of_one_machine(runs: Sequence[Run]) -> list[Run]:
 
 def are_in_cpu_time(members: Sequence[Variant]) -> bool:
     """Return whether all times of these variants are CPU time, as headings then say; false without any time."""
-    timed = [run for variant in members for run in of_one_machine(variant.runs)]
+    timed = [run for variant in members for run in variant.timed]
     return bool(timed) and all(run.has_cpu_time for run in timed)
 
 
