@@ -44,7 +44,8 @@ def add_epoch(database, epoch):
 
 
 def wait(browser, script, *arguments):
-    return waiting(browser, 40).until(lambda _: browser.execute_script(script, *arguments))
+    # Long, because a page is shown for ten times as long as it took to load, and a busy machine takes seconds.
+    return waiting(browser, 120).until(lambda _: browser.execute_script(script, *arguments))
 
 
 def open_page(browser, server, fragment=""):
