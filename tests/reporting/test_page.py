@@ -17,7 +17,7 @@ from orthobench.metric import undefined
 from orthobench.reporting.account.captions import capitalized
 from orthobench.reporting.figures.figures import SCORES, condition_figures, without_score
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.templates import cited
+from orthobench.reporting.page.templates import breakable, cited
 from orthobench.store import MetricRow, Run, Status, open_store
 
 SCRIPTS_OF_TWO_CONDITIONS = (
@@ -221,6 +221,12 @@ def test_setting_in_a_title_keeps_its_capitals(orthobench):
     text = Text(Path(orthobench("report", "--html").out.strip()).read_text("utf-8")).text
     assert "words over S3" in text
     assert "words over s3" not in text
+
+
+def test_name_breaks_before_its_capitals_and_stays_text():
+    assert breakable("AntisymmetricRNN with gating") == "Antisymmetric<wbr>RNN with gating"
+    assert breakable("scoRNN") == "sco<wbr>RNN"
+    assert breakable("minGRU <b>") == "min<wbr>GRU &lt;b&gt;"
 
 
 def test_note_has_code_and_links_its_discrepancy():
