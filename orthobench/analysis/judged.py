@@ -172,7 +172,7 @@ def _searched(run: Run, names: Set[str]) -> dict[str, Any]:
 
 
 def _without_search(run: Run, names: Set[str]) -> dict[str, Any]:
-    """Return what a model's trials share with the result of their search: version, and settings that they do not try."""
+    """Return what the trials of a model and the result of their search share: settings not tried, and the version."""
     fixed = {name: value for name, value in merged_settings(run.spec).items() if not _is_searched(name, names)}
     return fixed | {"version": run.spec["model_version"], DECIDES: ""}
 
