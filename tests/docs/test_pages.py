@@ -286,20 +286,26 @@ def test_findings_tell_fitting_from_keeping_the_state():
 
 
 def test_title_of_the_first_screen_and_of_readme_stands():
-    """Most orthogonal cells copy and none tracks parity, gated cells are the other way round, and no cell does both."""
+    """Most orthogonal cells copy, some of them and no others also track parity, and no cell learns all five tasks."""
     found = compute_abilities(figures.matrix())
-    copying, parity = (
+    families = {family.name: family.cells for family in found.families}
+    copying, parity, S3 = (
         next(number for number, column in enumerate(found.columns) if column.label.startswith(task))
-        for task in ("copying", "parity")
+        for task in ("copying", "parity", "words over S3")
     )
-    orthogonal, gated = ({f.name: f for f in found.families}[name].cells for name in ("orthogonal", "gated"))
-    assert 2 * orthogonal[copying].reach > len(orthogonal[copying].members)
-    assert gated[parity].reach == len(gated[parity].members)
-    assert orthogonal[parity].reach == gated[copying].reach == 0
-    numbers = [found.columns[place].number for place in (copying, parity)]
-    both = [row.label for row in found.members if all((cell := row.cells[n]) and cell.score >= 0.9 for n in numbers)]
-    assert both == []
-    title = "Orthogonal cells copy, gated cells track a state, and no cell does both"
+    assert 2 * families["orthogonal"][copying].reach > len(families["orthogonal"][copying].members)
+    assert families["gated"][S3].reach == len(families["gated"][S3].members)
+    assert families["orthogonal"][S3].reach == families["gated"][copying].reach == 0
+
+    def learnt(row, columns):
+        cells = [row.cells[found.columns[place].number] for place in columns]
+        return all(cell and cell.score >= 0.9 for cell in cells)
+
+    both = [row for row in found.members if learnt(row, (copying, parity))]
+    assert (len(both), {row.family for row in both}) == (4, {"orthogonal"})
+    assert len(found.columns) == 5
+    assert not any(learnt(row, range(5)) for row in found.members)
+    title = "Four orthogonal or unitary cells copy and track parity, and no cell learns all five tasks"
     assert f"{title}." in " ".join((links.ROOT / "README.md").read_text().split())
     assert read_commentary(results.COMMENTARY).title == title
 
