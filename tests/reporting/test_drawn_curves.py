@@ -22,6 +22,7 @@ from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page import drawings
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.curve_tables import records_of
 from orthobench.store import MetricRow, open_store
@@ -148,6 +149,30 @@ def test_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
     traces = figures(page.read_text("utf-8"))[condition.key]["curves"]["data"]
     drawn = {name: (x * 10, y) for name, (x, y) in lines_of(traces).items() if name[0] != "gru"}  # 10 tests an epoch
     assert_same_crossings(drawn, {name: line for name, line in curves(condition).items() if name[0] != "gru"})
+
+
+@pytest.mark.browser
+def test_page_of_many_variants_keeps_extremes_and_saves_no_points(tmp_path, chromium, monkeypatch):
+    monkeypatch.setattr(drawings, "MANY_VARIANTS", 2)
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        fill(RunDatabase(store), 201)
+        (condition,) = collect(store)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    drawn = lines_of(figures(page.read_text("utf-8"))[condition.key]["curves"]["data"])
+    for name, (x, y) in curves(condition).items():
+        shown_x, shown_y = drawn[name]
+        assert 10 < len(shown_x) <= drawings.FEW_POINTS
+        assert set(shown_x * 10) <= set(x)
+        assert (shown_y.min(), shown_y.max()) == pytest.approx((y.min(), y.max()), rel=5e-3)
+    chromium.get(f"{page.as_uri()}#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait = waiting(chromium, 30).until
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    tools = wait(
+        lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools')?.textContent")
+    )
+    assert "does not have all points" in tools
+    assert "CSV" not in tools
 
 
 def test_exported_table_has_the_crossings_of_the_data(stored):

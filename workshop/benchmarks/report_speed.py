@@ -30,15 +30,15 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunSpec, resolve
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 
-EPOCHS, PER_EPOCH, STEPS = 100, 10, 200
+EPOCHS, PER_EPOCH, STEPS, SEEDS = 100, 10, 200, 3
 FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": False, "accelerator": None, "cpu": "a CPU"}
 
 
 def fill(database: Path, count: int) -> None:
-    """Add runs of every experiment, seed by seed. Curves and gradient norms fall exponentially, with 5 % of noise.
+    """Add runs of every experiment: three seeds, and then three more with each further learning rate.
 
-    The first seed is entered as a run enters it. The others are copies in SQL with other values, so that twenty
-    thousand runs take a minute.
+    Curves and gradient norms fall exponentially, with 5 % of noise. The first seed is entered as a run enters it. The
+    others are copies in SQL with other values, so that twenty thousand runs take a minute.
     """
     catalog, draw, specs = Catalog(), random.Random(0), dict[str, RunSpec]()
     with open_store(str(database), create=True) as store:
@@ -51,8 +51,10 @@ def fill(database: Path, count: int) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         for number in range(len(first), count):
             original, spec = list(first.items())[number % len(first)]
-            spec = replace(spec, seed=number // len(first))
-            changed = {"key": spec.key, "seed": spec.seed, "spec": json.dumps(spec.record()["spec"])}
+            rate, seed = divmod(number // len(first), SEEDS)
+            settings = spec.model_settings | {"learning_rate": spec.model_settings["learning_rate"] * 1.1**rate}
+            record = replace(spec, seed=seed, model_settings=settings).record()
+            changed = record | {"spec": json.dumps(record["spec"])}
             run = copy(connection, "run", "id", original, changed | {"final_value": draw.random()})
             for table, scaled in (("metric", f"value * {draw.uniform(0.8, 1.2)}"), ("trace", None), ("segment", None)):
                 copy(connection, table, "run_id", original, {"run_id": run}, {"value": scaled} if scaled else {})

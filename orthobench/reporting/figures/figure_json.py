@@ -7,23 +7,44 @@ from typing import Any
 
 import numpy as np
 
-from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.decimate import thinned
+from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 
-DIGITS, PLACE_DIGITS = 5, 9
-"""Significant digits of a curve's values, far below the spread over seeds, and of places on the x axis, such as
-iterations. The exponents in a map have as many as places, because a reader computes powers of ten from them."""
+DIGITS, CHART_DIGITS, PLACE_DIGITS = 5, 3, 9
+"""Significant digits of a curve's values, far below the spread over seeds; of those of a curve without all its points,
+as many as a chart shows; and of places on the x axis, such as iterations. The exponents in a map have as many as
+places, because a reader computes powers of ten from them."""
 SIMPLE = str, int, bool, type(None)
 LARGEST = 2**53
 """The first whole number after which float64 leaves some out."""
 
 
-def figure_json(figure: Figure) -> dict[str, Any]:
-    """Return a figure as Plotly's JSON, with all points of its curves because the page also exports them."""
+def figure_json(figure: Figure, points: int | None = None) -> dict[str, Any]:
+    """Return a figure as Plotly's JSON.
+
+    Args:
+        points: the most points of a line, with `CHART_DIGITS`; None: all, because the page also exports them. If a line
+            has more, `longest` is the number of points of the longest one.
+    """
+    counts = [len(trace["y"]) for trace in figure.data if "lines" in trace.get("mode", "")]
+    longest = max(counts, default=0)
+    if points is None or longest <= points:
+        data, digits, left_out = figure.data, DIGITS, {}
+    else:
+        data, digits = [_thinned(trace, points) for trace in figure.data], CHART_DIGITS
+        left_out = {"longest": longest}
     traces = [
-        {name: plain(value, DIGITS if name == "y" else PLACE_DIGITS) for name, value in trace.items()}
-        for trace in figure.data
+        {name: plain(value, digits if name == "y" else PLACE_DIGITS) for name, value in trace.items()} for trace in data
     ]
-    return {"data": traces, "layout": plain(figure.layout, PLACE_DIGITS)}
+    return {"data": traces, "layout": plain(figure.layout, PLACE_DIGITS), **left_out}
+
+
+def _thinned(trace: FigureRecord, points: int) -> FigureRecord:
+    if "lines" not in trace.get("mode", ""):
+        return trace
+    x, y = np.asarray(trace["x"]), np.asarray(trace["y"], dtype=float)
+    kept = thinned(y, points)
+    return trace | {"x": x[kept], "y": y[kept]}
 
 
 def plain(value: Any, digits: int) -> Any:

@@ -29,6 +29,9 @@ from orthobench.reporting.tables.study_tables import study_tables
 from orthobench.reporting.tables.table import Table
 
 NO_RATES: Mapping[str, Any] = {}
+MANY_VARIANTS, FEW_POINTS = 2_000, 24
+"""From this number of variants on, the lines of tasks have this number of points, because with all of them the page of
+10,000 runs of 3,500 variants would have 9 MB more."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,12 @@ def draw(account: Account, cache: PartCache) -> Drawings:
     """Draw what is measured; of earlier drawings, those of results that have changed are drawn again."""
     conditions = [*account.conditions, *(each for result in account.studies for _, each in result.conditions)]
     styles = cache("styles", conditions, None, lambda: Styles(conditions, cache.previous("styles")))
+    count = sum(len(condition.variants) for condition in account.conditions)
+    points = FEW_POINTS if count >= MANY_VARIANTS else None
     panels = [(part, panel) for view in account.papers for part in view.artifacts for panel in part.panels]
     parts = [
         *(_study_part(result, styles, cache) for result in account.studies),
-        *(_condition_part(condition, styles, cache) for condition in account.conditions),
+        *(_condition_part(condition, styles, cache, points) for condition in account.conditions),
         *(_panel_part(part, panel, styles, cache) for part, panel in panels),
     ]
     return Drawings(styles, {part.key: part for part in parts}, _file_names(account))
@@ -90,11 +95,11 @@ def _study_part(result: StoredStudy, styles: Styles, cache: PartCache) -> Part:
     return cache(f"figures-study-{name}", [result], looks, build)
 
 
-def _condition_part(condition: Condition, styles: Styles, cache: PartCache) -> Part:
+def _condition_part(condition: Condition, styles: Styles, cache: PartCache, points: int | None) -> Part:
     def build() -> Part:
         lengths = over_length(condition, styles, words_of=brief)
         figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
-        return _part(condition.key, figures, rates=_rates(condition))
+        return _part(condition.key, figures, rates=_rates(condition), points=points)
 
     return cache(f"figures-{condition.key}", [condition], styles.looks([condition]), build)
 
@@ -115,8 +120,9 @@ def _part(
     rates: Mapping[str, Any] = NO_RATES,
     command: str = "",
     tables: Sequence[Table] = (),
+    points: int | None = None,
 ) -> Part:
-    plain = {name: figure_json(figure) for name, (_, figure) in figures.items()}
+    plain = {name: figure_json(figure, points) for name, (_, figure) in figures.items()}
     words = {name: remarks(figure) for name, (_, figure) in figures.items()}
     data = json_block(f"figures-{key}", {"figures": plain, "rates": rates})
     return Part(key, figures, words, data, command, tables)

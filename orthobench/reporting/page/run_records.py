@@ -17,15 +17,13 @@ from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, notation
 from orthobench.reporting.account.account import Account
 from orthobench.reporting.figures.decimate import thinned
-from orthobench.reporting.figures.figure_json import DIGITS, PLACE_DIGITS, plain
+from orthobench.reporting.figures.figure_json import CHART_DIGITS, DIGITS, PLACE_DIGITS, plain
 from orthobench.reporting.figures.styles import Styles
 from orthobench.store import Run, Status
 from orthobench.store.result import CPU_SECONDS
 
 POINTS, FEWEST_POINTS = 1_500, 24
 """Points per curve on a run's page with few runs and with thousands."""
-VECTOR_DIGITS = 3
-"""Digits of the numbers of vectors, which are most of the numbers of a page: a chart shows no more."""
 FEWEST_ENTRIES = 64
 """Points per vector with thousands of runs. A vector, such as the gradients by every step, has more details than a
 curve over epochs, and a run has only two measurements of each."""
@@ -213,7 +211,7 @@ def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict
         for run, iteration, epoch, values in rows:
             is_by_length = name.startswith(f"{BY_LENGTH}/")
             x = lengths[run, iteration] if is_by_length else np.arange(1, 1 + len(values))
-            curves.setdefault(run, []).append(_curve(f"{name}, epoch {epoch}", x, values, axes, limit, VECTOR_DIGITS))
+            curves.setdefault(run, []).append(_curve(f"{name}, epoch {epoch}", x, values, axes, limit, CHART_DIGITS))
     return curves
 
 
@@ -222,4 +220,4 @@ def _curve(name: str, x: NDArray[Any], y: NDArray[np.float64], axes: Axes, limit
     points = thinned(y, limit)
     place = axes.setdefault(tuple(x[points].tolist()), len(axes))
     left_out = {"of": len(y)} if len(points) < len(y) else {}
-    return {"name": name, "x": place, "y": plain(y[points], digits), **left_out}
+    return {"name": name, "x": place, "y": plain(y[points], CHART_DIGITS if left_out else digits), **left_out}

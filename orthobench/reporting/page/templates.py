@@ -74,16 +74,15 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[a-z]{2})(?=[A-Z])", name))
 
 
-def citation(key: str) -> str:
-    """Return the citation of a paper, by its key."""
-    return find_paper(key).citation
+def short_name(key: str) -> str:
+    """Return the short name of a paper, such as "scoRNN 2018", by its key."""
+    return find_paper(key).short_name
 
 
 FILTERS = (
     breakable,
     capitalized,
     chosen_tests,
-    citation,
     cited,
     count_claims,
     dot_plot,
@@ -99,6 +98,7 @@ FILTERS = (
     prose,
     regressions,
     seconds_heading,
+    short_name,
     signed,
     sketch,
     spark,

@@ -58,6 +58,7 @@ export async function loadAhead(view) {
  */
 function prepare(container, figure) {
   container.base = figure;
+  if (figure.longest) container.longest = figure.longest;
   container.rates ??= {};
   restoreFigure(container);
   workByKeys(container);

@@ -21,7 +21,7 @@ export function filterMeasured() {
   const sections = [...document.querySelectorAll("#view-measured .filtered")];
   const fitting = sections.filter((section) => {
     const rows = [...section.querySelectorAll("tbody tr[data-model]")];
-    for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags).includes(tag)));
+    for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags ?? "[]").includes(tag)));
     return !listed && !(task && section.dataset.task !== task) && !rows.every((row) => row.hidden);
   });
   const own = fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting);

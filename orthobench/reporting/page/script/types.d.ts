@@ -64,6 +64,8 @@ interface Layout {
 interface Figure {
   data: Trace[];
   layout: Layout;
+  /** The number of points of the longest line, if some are left out. */
+  longest?: number;
 }
 /** An axis that Plotly has drawn. */
 interface DrawnAxis {
