@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.rate_search import JUDGE, RATES, Edge, TrialCurve, search_rates
+from orthobench.analysis.rate_search import JUDGE, LOSS, RATES, Edge, TrialCurve, search_rates
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.papers import experiments, papers
 from orthobench.settings import merged_settings, text
@@ -158,12 +158,15 @@ def _curve(trial: VariantData, names: Set[str]) -> TrialCurve:
         names: the settings of the model's second axis; without any it is the share of the recurrent matrix's rate.
     """
     run, settings = trial.run, trial.run.spec["model_settings"]
-    logged = trial.series(JUDGE, run.metric).curve(run.id)
-    values = list(zip(logged[0].tolist(), logged[1].tolist(), strict=True)) if logged else []
+
+    def curve(metric: str) -> list[tuple[int, float]]:
+        logged = trial.series(JUDGE, metric).curve(run.id)
+        return list(zip(logged[0].tolist(), logged[1].tolist(), strict=True)) if logged else []
+
     rate = float(settings.get(SEARCHED, math.nan))
     share = f"{float(settings.get(RECURRENT, math.nan)) / rate:.3g}"
     value = " ".join(f"{name}={text(settings.get(name))}" for name in sorted(names)) or share
-    return TrialCurve(rate, value, run, values)
+    return TrialCurve(rate, value, run, curve(run.metric), [] if run.metric == LOSS.name else curve(LOSS.name))
 
 
 def _searched(run: Run, names: Set[str]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ The trials are the points of a grid: the rates, times the values of a second axi
 train for half of their iterations. If the best one has left the plateau by then, the better half trains to the end.
 Otherwise all do, because on a plateau the differences are noise, and the right rate is often the last one to leave it.
 If the winner has the highest or the lowest rate, the next rate beyond is tried as well, with the same value of the
-second axis, at most twice.
+second axis, at most twice. If no trial leaves the plateau, but the cross-entropy does, it decides, because a metric
+that counts only whole answers is the same for a trial that learns and for one that does not.
 
 The decision follows from the trials' validation curves alone. So the same curves give the same winner, whatever
 interrupted the search, and a reader of the database can repeat it.
@@ -23,7 +24,7 @@ from typing import Literal
 
 from orthobench.analysis.scores import LOWEST, score_of
 from orthobench.analysis.statistics import curve_end
-from orthobench.metric import VALIDATION
+from orthobench.metric import VALIDATION, Metric
 from orthobench.store import Run, Status
 
 JUDGE = "valid"
@@ -38,6 +39,8 @@ HALF = 0.5
 """The share of the iterations after which the worse half of the trials stops."""
 PLATEAU = 0.1
 """The score that the best trial must have by then, because below it all are near the best constant."""
+LOSS = Metric("cross_entropy", "min")
+"""What decides between trials on the plateau, where a task measures it."""
 
 Edge = Literal["highest", "lowest", ""]
 """Which of the rates tried a winner has; beyond the highest or the lowest one may be a better rate."""
@@ -45,17 +48,20 @@ Edge = Literal["highest", "lowest", ""]
 
 @dataclass(frozen=True)
 class TrialCurve:
-    """A trial's run and its validation curve, as (iteration, value); without a run, it has not started.
+    """A trial's run and its validation curves, as (iteration, value); without a run, it has not started.
 
     Attributes:
         rate: one of `RATES`.
         value: the value of the second axis.
+        curve: of the main metric.
+        loss: of `LOSS`; empty if that is the main metric, or the task does not measure it.
     """
 
     rate: float
     value: str
     run: Run | None = None
     curve: Sequence[tuple[int, float]] = field(default=(), repr=False)
+    loss: Sequence[tuple[int, float]] = field(default=(), repr=False)
 
     def has_reached(self, share: float) -> bool:
         """Return whether the trial has a value at this share of its iterations, or has ended."""
@@ -66,26 +72,28 @@ class TrialCurve:
         reached = max((iteration for iteration, _ in self.curve), default=0)
         return share < 1 and reached >= share * self.run.total_iterations
 
-    def end(self, share: float = 1.0) -> float:
-        """Return the end of the curve up to this share; NaN if the trial diverged."""
+    def end(self, share: float = 1.0, by_loss: bool = False) -> float:
+        """Return the end of a curve up to this share; NaN if the trial diverged."""
         if self.run is None or self.run.status == Status.DIVERGED:
             return math.nan
-        limit = share * self.run.total_iterations
-        inside = next((number for number, (at, _) in enumerate(self.curve, 1) if at >= limit), len(self.curve))
-        own = [value for _, value in self.curve[:inside]]
+        curve, limit = self.loss if by_loss else self.curve, share * self.run.total_iterations
+        inside = next((number for number, (at, _) in enumerate(curve, 1) if at >= limit), len(curve))
+        own = [value for _, value in curve[:inside]]
         end = curve_end(own[-1:] if self.run.solved_at is not None else own)
         return math.nan if end is None else end.value
 
-    def cost(self, share: float = 1.0) -> float:
+    def cost(self, share: float = 1.0, by_loss: bool = False) -> float:
         """Return the end as a number of which the lowest is the best; infinity if the trial diverged."""
-        end = self.end(share)
-        return math.inf if math.isnan(end) or self.run is None else self.run.main_metric.sign * end
+        end = self.end(share, by_loss)
+        if math.isnan(end) or self.run is None:
+            return math.inf
+        return (LOSS if by_loss else self.run.main_metric).sign * end
 
-    def score(self, share: float = 1.0) -> float | None:
+    def score(self, share: float = 1.0, by_loss: bool = False) -> float | None:
         """Return the score next to the best constant on the same validation data; None if it has none."""
         if self.run is None:
             return None
-        metric, end = self.run.main_metric, self.end(share)
+        metric, end = LOSS if by_loss else self.run.main_metric, self.end(share, by_loss)
         zero = self.run.baselines.get(VALIDATION + metric.name, self.run.baselines.get(metric.name))
         perfect = metric.perfect([] if math.isnan(end) else [end], zero)
         if zero is None or perfect is None:
@@ -146,24 +154,32 @@ def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> Tri
     rates next to it with the same value of the second axis: its score depends less on the rate. Then the value decides.
     """
 
-    def shown(trial: TrialCurve) -> int | None:
-        score = trial.score()
+    def percents(trial: TrialCurve, by_loss: bool) -> int | None:
+        score = trial.score(by_loss=by_loss)
         return None if score is None else round(100 * score)
+
+    best = min(contenders, key=TrialCurve.cost)
+    shown = percents(best, by_loss=False)
+    if shown is None:
+        return best
+    losses = [each for trial in contenders if trial.loss and (each := percents(trial, by_loss=True)) is not None]
+    by_loss = shown <= 100 * PLATEAU and max(losses, default=shown) > shown
+
+    def cost(trial: TrialCurve) -> float:
+        return trial.cost(by_loss=by_loss)
 
     def around(trial: TrialCurve) -> float:
         place = RATES.index(trial.rate)
         near = [
-            each.cost()
+            cost(each)
             for each in trials
             if each.run and each.value == trial.value and abs(RATES.index(each.rate) - place) == 1
         ]
         return statistics.median(near) if near else math.inf
 
-    best = min(contenders, key=TrialCurve.cost)
-    if shown(best) is None:
-        return best
-    equal = [trial for trial in contenders if shown(trial) == shown(best)]
-    return min(equal, key=lambda trial: (around(trial), trial.cost()))
+    most = percents(min(contenders, key=cost), by_loss)
+    equal = [trial for trial in contenders if percents(trial, by_loss) == most]
+    return min(equal, key=lambda trial: (around(trial), cost(trial)))
 
 
 def whole_runs(trials: int) -> float:

@@ -20,7 +20,17 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
-from orthobench.analysis.rate_search import FIRST, HALF, JUDGE, RATES, RateSearch, TrialCurve, search_rates, whole_runs
+from orthobench.analysis.rate_search import (
+    FIRST,
+    HALF,
+    JUDGE,
+    LOSS,
+    RATES,
+    RateSearch,
+    TrialCurve,
+    search_rates,
+    whole_runs,
+)
 from orthobench.errors import UsageError, unknown
 from orthobench.model import ModelSettings
 from orthobench.planning.match import MatchedSize, check_can_match, nearest_size, target_count
@@ -254,12 +264,18 @@ class Entry:
         """Return the validation curves of all points."""
         keys = [run.config.spec.key for run in self.trials]
         runs = {run.key: run for run in store.runs(keys=keys)} if store else {}
-        values: dict[int, list[tuple[int, float]]] = {run.id: [] for run in runs.values()}
-        rows = store.metrics([*values], split=JUDGE, name=self.metric.name) if store and values else ()
-        for row in rows:
-            values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
+        ids = [run.id for run in runs.values()]
+
+        def logged(metric: str) -> dict[int, list[tuple[int, float]]]:
+            values: dict[int, list[tuple[int, float]]] = {number: [] for number in ids}
+            for row in store.metrics(ids, split=JUDGE, name=metric) if store and ids else ():
+                values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
+            return values
+
+        curves = logged(self.metric.name)
+        losses = logged(LOSS.name) if self.metric.name != LOSS.name else {number: [] for number in ids}
         return [
-            TrialCurve(point.rate, point.value, run, values[run.id])
+            TrialCurve(point.rate, point.value, run, curves[run.id], losses[run.id])
             if (run := runs.get(key))
             else TrialCurve(point.rate, point.value)
             for point, key in zip(self.points, keys, strict=True)

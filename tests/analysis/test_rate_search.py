@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,8 +55,13 @@ def carry_out(
     metric: Metric = MSE,
     zero: float = ZERO,
     diverged: Callable[[float], bool] = lambda rate: False,
+    losses: Mapping[float, float] | None = None,
 ) -> Trained:
-    """Train what the search asks for, until it has a winner."""
+    """Train what the search asks for, until it has a winner.
+
+    Args:
+        losses: the cross-entropy of each rate's trials, whose best constant has 1.
+    """
     trained: dict[tuple[float, Any], float] = {}
     while True:
         trials = []
@@ -68,8 +73,11 @@ def carry_out(
                     continue
                 whole = list(enumerate(curve(rate, value)))
                 status = "diverged" if diverged(rate) else "finished" if share == 1 else "interrupted"
-                made: Any = Made(metric, {metric.name: 0.5, f"valid/{metric.name}": zero}, status)
-                trials.append(TrialCurve(rate, value, made, [each for each in whole if each[0] <= share * TOTAL]))
+                baselines = {metric.name: 0.5, f"valid/{metric.name}": zero, "cross_entropy": 1.0}
+                made: Any = Made(metric, baselines, status)
+                shown = [each for each in whole if each[0] <= share * TOTAL]
+                loss = [(at, losses[rate]) for at, _ in shown] if losses else []
+                trials.append(TrialCurve(rate, value, made, shown, loss))
         search = search_rates(trials)
         if search.winner is not None:
             return Trained(search, trained)
@@ -149,6 +157,24 @@ def test_equal_scores_go_to_the_better_neighbours():
     assert carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1)).winner == (1e-2, "")
     ends[3e-2] = 0.05
     assert carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1)).winner == (3e-3, "")
+
+
+def test_loss_decides_where_the_metric_counts_no_answer():
+    """No trial gets a whole word right, and one learns; without the cross-entropy the first rate would win."""
+    fraction, nothing = Metric("sequence_accuracy", "max", is_fraction=True), [0.0] * (TOTAL + 1)
+    losses = dict.fromkeys(RATES, 0.99) | {1e-2: 0.7, 3e-2: 0.9}
+    done = carry_out(lambda rate, value: nothing, metric=fraction, zero=0.0, losses=losses)
+    assert (done.winner, done.search.edge) == ((1e-2, ""), "")
+    assert carry_out(lambda rate, value: nothing, metric=fraction, zero=0.0).winner != done.winner
+
+
+@pytest.mark.parametrize("accuracy", [0.9, 0.54])
+def test_loss_does_not_decide_where_the_metric_does(accuracy):
+    """Past the plateau, and where the cross-entropy has not left it either."""
+    ends = dict.fromkeys(RATES, 0.5) | {3e-3: accuracy}
+    losses = dict.fromkeys(RATES, 0.995) | {1e-2: 0.5 if accuracy == 0.9 else 0.991}
+    done = carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1), metric=ACCURACY, zero=0.5, losses=losses)
+    assert done.winner == (3e-3, "")
 
 
 def test_diverged_trial_loses():

@@ -96,9 +96,7 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
     assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "clearly worse"]
     assert words.startswith("rnn in first place; MSE 2e-06; 1 both solve it, 1 clearly worse, 1 few seeds")
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert re.findall(r'<span class="tag">(both solve it|clearly worse)</span>', page)[:1] == [
-        "both solve it"
-    ]
+    assert re.findall(r'<span class="tag">(both solve it|clearly worse)</span>', page)[:1] == ["both solve it"]
 
 
 def test_model_with_one_seed_is_not_first_although_its_value_is_the_best(database):
