@@ -27,7 +27,6 @@ from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
-from orthobench.reporting.tables.study_tables import longer_table
 from orthobench.store import Run, Status
 from workshop.website.figures import SIZE
 from workshop.website.markdown import escape, table
@@ -39,6 +38,8 @@ STUDY, LONGER = "state-tracking", "longer-sequences"
 TASKS = {"group_word": "group", "formal_language": "language"}
 """The tasks with states, and the setting that names their machine."""
 FIGURES = ("horizons", "families", "eigenvalues")
+GROUPS = {"S3", "A5"}
+"""The tasks of words that were trained with three seeds."""
 
 
 def tables(found: Everything) -> dict[str, str]:
@@ -47,7 +48,6 @@ def tables(found: Everything) -> dict[str, str]:
     tracking, longer = studies[STUDY], studies[LONGER]
     compared = _compared(found)
     runs = tracked_runs(compared)
-    (scores,) = longer_table(longer.conditions)
     return {
         "runs": runs_table([tracking, longer]),
         "outcomes": outcomes_table(tracking),
@@ -57,7 +57,6 @@ def tables(found: Everything) -> dict[str, str]:
         "forecasts": _forecasts_table(runs),
         "outlasting": _outlasting_table(runs),
         "statements": _claims_table([variant for _, condition in compared for variant in condition.variants]),
-        "longer-tests": table(scores.headings, [[escape(cell) for cell in row] for row in scores.rows]),
         "rankings-of-longer-tests": rankings_table(longer),
     }
 
@@ -207,7 +206,10 @@ def rankings_table(result: StoredStudy) -> str:
 
 
 def _horizons_table(runs: Sequence[Tracked]) -> str:
-    """Build the table of measured and implied horizons of the median seeds that fit, the farthest model first."""
+    """Build the table of measured and implied horizons of the median seeds that fit, the farthest model first.
+
+    Only models that fit one of `GROUPS` have a row, because the page of the report has the figures of all.
+    """
     figures = list(dict.fromkeys(run.figure for run in runs))
     own: dict[tuple[str, str], dict[str, VariantData]] = {}
     for run in runs:
@@ -233,6 +235,7 @@ def _horizons_table(runs: Sequence[Tracked]) -> str:
     rows = [
         [escape(label), escape(family), *(cell(variants.get(figure)) for figure in figures)]
         for (label, family), variants in sorted(own.items(), key=lambda item: (-reach(item[1]), item[0]))
+        if GROUPS & {*variants}
     ]
     return table(["model", "family", *map(escape, figures)], rows)
 
