@@ -150,8 +150,10 @@ def search_rates(trials: Sequence[TrialCurve]) -> RateSearch:
 def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> TrialCurve:
     """Return the best of the trials that reached the end.
 
-    Of several with the same score in whole percents, as tables show it, the one with the better neighbours wins, the
-    rates next to it with the same value of the second axis: its score depends less on the rate. Then the value decides.
+    Of several with the same score in whole percents, as tables show it, the one with the better neighbours wins, because
+    its score depends less on the rate. Neighbours are the next rates with the same value of the second axis. If these
+    have the same score too, the trial that solved the task first wins, because smaller differences are noise. Then the
+    values decide.
     """
 
     def percents(trial: TrialCurve, by_loss: bool) -> int | None:
@@ -168,18 +170,19 @@ def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> Tri
     def cost(trial: TrialCurve) -> float:
         return trial.cost(by_loss=by_loss)
 
-    def around(trial: TrialCurve) -> float:
+    def order(trial: TrialCurve) -> tuple[float, ...]:
         place = RATES.index(trial.rate)
-        near = [
-            cost(each)
-            for each in trials
-            if each.run and each.value == trial.value and abs(RATES.index(each.rate) - place) == 1
-        ]
-        return statistics.median(near) if near else math.inf
+        own = (each for each in trials if each.run and each.value == trial.value)
+        near = [each for each in own if abs(RATES.index(each.rate) - place) == 1]
+        scores = [-(percents(each, by_loss) or 0) for each in near]
+        return _middle(scores), trial.run.iterations if trial.run else 0, _middle([*map(cost, near)]), cost(trial)
 
     most = percents(min(contenders, key=cost), by_loss)
-    equal = [trial for trial in contenders if percents(trial, by_loss) == most]
-    return min(equal, key=lambda trial: (around(trial), cost(trial)))
+    return min((trial for trial in contenders if percents(trial, by_loss) == most), key=order)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else math.inf
 
 
 def whole_runs(trials: int) -> float:

@@ -30,6 +30,7 @@ class Made:
     status: str = "finished"
     total_iterations: int = TOTAL
     solved_at: int | None = None
+    iterations: int = TOTAL
 
 
 @dataclass
@@ -157,6 +158,24 @@ def test_equal_scores_go_to_the_better_neighbours():
     assert carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1)).winner == (1e-2, "")
     ends[3e-2] = 0.05
     assert carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1)).winner == (3e-3, "")
+
+
+@pytest.mark.parametrize("first", [3e-3, 1e-2])
+def test_of_two_that_solve_the_task_the_first_to_do_so_wins(first):
+    """Next to both, one rate solves it and one is at the constant, whose noise in the third digit decides nothing."""
+    ends = {1e-3: 0.497, 3e-3: 0.9995, 1e-2: 0.9985, 3e-2: 0.4965}
+    made: dict[float, Any] = {rate: Made(ACCURACY, {"accuracy": 0.5}, iterations=TOTAL) for rate in ends}
+    for rate in (3e-3, 1e-2):
+        made[rate].solved_at = made[rate].iterations = 8 if rate == first else 12
+    trials = [
+        TrialCurve(rate, "", made[rate], [(made[rate].iterations, ends[rate])])
+        if rate in ends
+        else TrialCurve(rate, "")
+        for rate in RATES
+    ]
+    search = search_rates(trials)
+    assert search.winner is not None
+    assert search.winner.rate == first
 
 
 def test_loss_decides_where_the_metric_counts_no_answer():
