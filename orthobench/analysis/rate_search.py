@@ -119,7 +119,7 @@ class RateSearch:
 
 
 def search_rates(trials: Sequence[TrialCurve]) -> RateSearch:
-    """Return the state of a search.
+    """Return the state of a search, which does not depend on the order of the trials.
 
     Args:
         trials: all points that may be tried, each value of the second axis with all `RATES`; those that have not
@@ -131,7 +131,10 @@ def search_rates(trials: Sequence[TrialCurve]) -> RateSearch:
     chosen = first
     scores = [score for trial in first if (score := trial.score(HALF)) is not None]
     if max(scores, default=1.0) > PLATEAU:
-        chosen = sorted(first, key=lambda trial: trial.cost(HALF))[: math.ceil(len(first) / 2)]
+        ranked = sorted(first, key=lambda trial: (trial.cost(HALF), trial.rate, trial.value))
+        half = math.ceil(len(first) / 2)
+        # More than half may have solved the task by then, and they have nothing left to train.
+        chosen = ranked[:half] + [trial for trial in ranked[half:] if trial.run and trial.run.solved_at is not None]
     for extension in range(EXTENSIONS + 1):
         if waiting := [trial for trial in chosen if not trial.has_reached(1.0)]:
             return RateSearch(1.0, waiting)
@@ -150,9 +153,9 @@ def search_rates(trials: Sequence[TrialCurve]) -> RateSearch:
 def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> TrialCurve:
     """Return the best of the trials that reached the end.
 
-    Of several with the same score in whole percents, as tables show it, the one with the better neighbours wins, because
-    its score depends less on the rate. Neighbours are the next rates with the same value of the second axis. If these
-    have the same score too, the trial that solved the task first wins, because smaller differences are noise. Then the
+    Of several with the same score in whole percents, as tables show it, the one with the better neighbours wins: its
+    score depends less on the rate. Neighbours are the next rates with the same value of the second axis. If these have
+    the same score too, the trial that solved the task first wins, because smaller differences are noise. Then the
     values decide.
     """
 
@@ -170,12 +173,13 @@ def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> Tri
     def cost(trial: TrialCurve) -> float:
         return trial.cost(by_loss=by_loss)
 
-    def order(trial: TrialCurve) -> tuple[float, ...]:
+    def order(trial: TrialCurve) -> tuple[float | str, ...]:
         place = RATES.index(trial.rate)
         own = (each for each in trials if each.run and each.value == trial.value)
         near = [each for each in own if abs(RATES.index(each.rate) - place) == 1]
         scores = [-(percents(each, by_loss) or 0) for each in near]
-        return _middle(scores), trial.run.iterations if trial.run else 0, _middle([*map(cost, near)]), cost(trial)
+        iterations = trial.run.iterations if trial.run else 0
+        return _middle(scores), iterations, _middle([*map(cost, near)]), cost(trial), trial.rate, trial.value
 
     most = percents(min(contenders, key=cost), by_loss)
     return min((trial for trial in contenders if percents(trial, by_loss) == most), key=order)

@@ -160,6 +160,26 @@ def test_equal_scores_go_to_the_better_neighbours():
     assert carry_out(lambda rate, value: [ends[rate]] * (TOTAL + 1)).winner == (3e-3, "")
 
 
+def test_all_that_solve_the_task_before_half_of_the_iterations_compete_in_any_order():
+    """Three of four do, which is more than the better half."""
+    ended = {1e-3: 8, 3e-3: 6, 1e-2: 4, 3e-2: TOTAL // 2}
+    trials = []
+    for rate in RATES:
+        if rate not in ended:
+            trials.append(TrialCurve(rate, ""))
+            continue
+        solved = None if rate == 3e-2 else ended[rate]
+        made: Any = Made(
+            ACCURACY, {"accuracy": 0.5}, "finished" if solved else "interrupted", TOTAL, solved, ended[rate]
+        )
+        trials.append(TrialCurve(rate, "", made, [(ended[rate], 1.0 if solved else 0.999)]))
+    for seed in range(20):
+        random.Random(seed).shuffle(trials)
+        search = search_rates(trials)
+        assert search.winner is not None
+        assert search.winner.rate == 1e-2
+
+
 @pytest.mark.parametrize("first", [3e-3, 1e-2])
 def test_of_two_that_solve_the_task_the_first_to_do_so_wins(first):
     """Next to both, one rate solves it and one is at the constant, whose noise in the third digit decides nothing."""
