@@ -302,10 +302,10 @@ def test_title_of_the_first_screen_and_of_readme_stands():
         return all(cell and cell.score >= 0.9 for cell in cells)
 
     both = [row for row in found.members if learnt(row, (copying, parity))]
-    assert (len(both), {row.family for row in both}) == (4, {"orthogonal"})
+    assert (len(both), {row.family for row in both}) == (5, {"orthogonal"})
     assert len(found.columns) == 5
     assert not any(learnt(row, range(5)) for row in found.members)
-    title = "Four orthogonal or unitary cells copy and track parity, and no cell learns all five tasks"
+    title = "Five orthogonal or unitary cells copy and track parity, and no cell learns all five tasks"
     assert f"{title}." in " ".join((links.ROOT / "README.md").read_text().split())
     assert read_commentary(results.COMMENTARY).title == title
 
