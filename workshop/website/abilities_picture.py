@@ -80,9 +80,10 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
         yield f'<rect x="{x + 1}" y="{top + 1}" width="{COLUMN - 2}" height="{ROW - 2}" rx="4" fill="{fill}"/>'
         weight = "bold" if cell.reach else "normal"
         count = f"{cell.reach} of {len(cell.members)}"
-        yield f'<text x="{x + 8}" y="{top + 19}" font-size="15" font-weight="{weight}">{count}</text>'
+        yield f'<text x="{x + 8}" y="{top + 19}" font-size="14" font-weight="{weight}">{count}</text>'
         yield f'<g transform="translate({x + 4} {top + 21})">{strip(cell)}</g>'
-        yield f'<text class="faint" x="{x + COLUMN - 8}" y="{top + 18}" text-anchor="end">{_score(cell)}</text>'
+        end = f'x="{x + COLUMN - 8}" y="{top + 18}" text-anchor="end"'
+        yield f'<text class="faint" {end} style="font-size:10px">{_score(cell)}</text>'
         yield f'<text x="{x + 8}" y="{top + 57}">{_escaped(_name(cell))}</text>'
     yield "</g>"
 
