@@ -166,7 +166,7 @@ def _curve(trial: VariantData, names: Set[str]) -> TrialCurve:
     rate = float(settings.get(SEARCHED, math.nan))
     share = f"{float(settings.get(RECURRENT, math.nan)) / rate:.3g}"
     value = " ".join(f"{name}={text(settings.get(name))}" for name in sorted(names)) or share
-    return TrialCurve(rate, value, run, curve(run.metric), [] if run.metric == LOSS.name else curve(LOSS.name))
+    return TrialCurve(rate, value, run, curve(run.metric), curve(LOSS.name))
 
 
 def _searched(run: Run, names: Set[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class TrialCurve:
         rate: one of `RATES`.
         value: the value of the second axis.
         curve: of the main metric.
-        loss: of `LOSS`; empty if that is the main metric, or the task does not measure it.
+        loss: of `LOSS`; empty if the task does not measure it.
     """
 
     rate: float
@@ -178,8 +178,9 @@ def _best(contenders: Sequence[TrialCurve], trials: Sequence[TrialCurve]) -> Tri
         own = (each for each in trials if each.run and each.value == trial.value)
         near = [each for each in own if abs(RATES.index(each.rate) - place) == 1]
         scores = [-(percents(each, by_loss) or 0) for each in near]
-        iterations = trial.run.iterations if trial.run else 0
-        return _middle(scores), iterations, _middle([*map(cost, near)]), cost(trial), trial.rate, trial.value
+        solved_at = trial.run.solved_at if trial.run else None
+        solved = math.inf if solved_at is None else solved_at
+        return _middle(scores), solved, _middle([*map(cost, near)]), cost(trial), trial.rate, trial.value
 
     most = percents(min(contenders, key=cost), by_loss)
     return min((trial for trial in contenders if percents(trial, by_loss) == most), key=order)

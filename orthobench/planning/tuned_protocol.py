@@ -272,8 +272,7 @@ class Entry:
                 values[row.run_id].append((row.iteration, math.nan if row.value is None else row.value))
             return values
 
-        curves = logged(self.metric.name)
-        losses = logged(LOSS.name) if self.metric.name != LOSS.name else {number: [] for number in ids}
+        curves, losses = logged(self.metric.name), logged(LOSS.name)
         return [
             TrialCurve(point.rate, point.value, run, curves[run.id], losses[run.id])
             if (run := runs.get(key))
