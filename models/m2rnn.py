@@ -60,9 +60,7 @@ class M2RNN(MemoryModel):
     family = "gated"
     learns = Learns("adding", 0.2)
     step_matrices = ()
-    cost = (
-        "a product with all rows of a memory of n^2 / heads numbers, and their tanh, one step after another in PyTorch"
-    )
+    cost = "a product with all rows of a memory of n^2 / heads numbers, and their tanh, one step after another"
     Settings = M2RNNSettings
 
     def __init__(self, settings: M2RNNSettings, signature: Signature, generator: torch.Generator) -> None:

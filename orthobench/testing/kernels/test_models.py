@@ -23,8 +23,6 @@ from orthobench.training.optimizers import build_optimizer
 STEPS, BATCH, INPUTS, CLASSES = 35, 17, 3, 7  # two chunks of steps and a tile of rows, each with a remainder
 HIDDEN = 40  # two vectors and a half
 OTHER_SIZES = {"goru": 32, "kru": 32}  # powers of 2
-WITHOUT_KERNEL = {"m2rnn"}
-"""Models of an operation that has no kernel, so that PyTorch runs its steps in float32, too."""
 CATALOG = Catalog(installed=False)
 
 
@@ -51,7 +49,7 @@ def test_model_agrees(name: str, reads_all: bool, device: str) -> None:
             targets = torch.arange(outputs[..., 0].numel(), device=place).view(outputs.shape[:-1]) % CLASSES
             loss = cross_entropy(outputs, targets)
             results.append(_with_gradients(leaves, [first, outputs, *state, targets.numel() * loss]))
-        expected = "reference" if back_end == "reference" or name in WITHOUT_KERNEL else "cpu"
+        expected = "reference" if back_end == "reference" else "cpu"
         assert place != "cpu" or backends.last_used() <= {expected}
     errors = [distance(actual, expected) for actual, expected in zip(*results, strict=True)]
     assert [error for error in errors if not error <= TOLERANCE] == []  # NaN is wrong, too

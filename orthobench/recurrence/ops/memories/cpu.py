@@ -1,4 +1,4 @@
-"""The CPU kernels of the decaying memories: calls of `memories.c`, `final_memories.c` and `rwkv7.c`, in float32.
+"""The CPU kernels of the memories: calls of this folder's C files, in float32.
 
 Forward keeps the memory at the start of each group of steps, from which backward computes the group again. Without
 readings, the final memory of `decaying_memory` is one sum over the steps, and no memories are kept. The batch rows or
@@ -17,7 +17,7 @@ from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
-from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
+from orthobench.recurrence.ops.memories import decaying_memory, nonlinear_memory, rwkv7
 from orthobench.recurrence.passes.convolution import has_few_inputs
 from orthobench.recurrence.threads import ranges
 
@@ -66,6 +66,32 @@ class Memories(Kernel):
             return Gradients(dx, dweight, (dstart,))
         by_input = call_c.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
         return Gradients(None, dweight, (dstart,), {"input_weight": by_input})
+
+
+@kernel(nonlinear_memory, "cpu")
+class NonlinearMemories(Kernel):
+    """The kernel of `nonlinear_memory`."""
+
+    forgets_states = True
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        return _forward("nonlinear_memories", x, arguments, _vectors(arguments), keep)
+
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        _, x, starts = tape.saved
+        assert x is not None
+        transition, sizes = arguments.parameters["transition"], _sizes(x, arguments)
+        columns = matrix_products.padded(sizes["values"])
+        sums = x.new_zeros(sizes["groups"], *transition.shape[:2], columns)
+        gradients = {"dx": workspace.take(*x.shape), "dweight": torch.empty_like(arguments.weight), "dtransition": sums}
+        fields = {**gradients, "transition": transition, "starts": starts, "grad_y": tape.gradient}
+        if not sizes["reads"]:
+            fields["grad_y"] = None
+        dstart = _backward("nonlinear_memories", x, arguments, tape, fields)
+        summed = call_c.total(sums)[..., : sizes["values"]]
+        return Gradients(gradients["dx"], gradients["dweight"], (dstart,), {"transition": summed})
 
 
 @kernel(rwkv7, "cpu")
@@ -146,6 +172,8 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     if "key_rate" in parameters:
         low, epsilon = parameters["rate_weight"].shape[1], parameters["epsilon"]
         sizes |= {"reads": int(reads), "low": low, "epsilon": epsilon, "inputs": inputs}
+    elif "transition" in parameters:
+        sizes |= {"reads": int(reads), "groups": call_c.row_groups(x.shape[1])}
     elif not reads:
         sizes |= {"inputs": inputs, "groups": call_c.row_groups(x.shape[1])}
     return sizes
@@ -158,6 +186,8 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
     columns = sizes["values"]
     if function.startswith("final_memories"):
         columns = sizes["inputs"] or columns
+    elif function.startswith("nonlinear"):
+        columns *= columns
     threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
     if function.startswith("memories"):
         shares = ranges(units, threads)
