@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
 
-from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import (
     Horizon,
@@ -21,7 +20,6 @@ from orthobench.analysis.horizons import (
 )
 from orthobench.analysis.inference import Standing
 from orthobench.analysis.variants import newer_version
-from orthobench.papers import find_study
 from orthobench.reporting.account.leaderboards import is_past, leaderboard, more_seeds
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.account.studies import StoredStudy
@@ -46,8 +44,7 @@ def tables(found: Everything) -> dict[str, str]:
     """Return the tables of the page by their names."""
     studies = {result.study.name: result for result in found.studies}
     tracking, longer = studies[STUDY], studies[LONGER]
-    compared = _compared(found)
-    runs = tracked_runs(compared)
+    runs = tracked_runs(_compared(found))
     return {
         "runs": runs_table([tracking, longer]),
         "outcomes": outcomes_table(tracking),
@@ -56,7 +53,6 @@ def tables(found: Everything) -> dict[str, str]:
         "horizons": _horizons_table(runs),
         "forecasts": _forecasts_table(runs),
         "outlasting": _outlasting_table(runs),
-        "statements": _claims_table([variant for _, condition in compared for variant in condition.variants]),
         "rankings-of-longer-tests": rankings_table(longer),
     }
 
@@ -290,15 +286,6 @@ def _outlasting_table(runs: Sequence[Tracked]) -> str:
         ]
         rows.append([kind, str(len(ratios)), str(sum(ratio > 2 for ratio in ratios))])
     return table(["cells", "runs", "last more than twice as long"], rows)
-
-
-def _claims_table(variants: Sequence[VariantData]) -> str:
-    """List the checked statements."""
-    results = check_runs(find_study(STUDY), [variant for variant in variants if horizons(variant)])
-    rows = [
-        [escape(each.claim.text), escape(each.reason), escape(str(each.verdict))] for each in results if each.is_decided
-    ]
-    return table(["statement", "measured", "verdict"], rows)
 
 
 def _length(horizon: float) -> str:
