@@ -36,7 +36,7 @@ EXAMPLES = re.findall(
 SHOWN = re.compile(r"^(?: {4})?(orthobench (?:[^#\n\\]|\\\n)+)", re.M)
 """A command in a block of code, which may go on in the next line."""
 ELSEWHERE = re.compile(
-    r"--executor|--hub|hf:|http:|serve\b|--log-to|--to |--device cuda|--gpu-share|xlstm|KEY|"
+    r"--executor|--hub|hf:|http:|serve\b|--log-to|--to |--device cuda|--gpu-share|KEY|"
     r"--plugin|leaky|--retest|--update|history.html"
 )
 """Commands that need a cluster, a GPU, another program or a name, do not end, or have a test of their own."""
