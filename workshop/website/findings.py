@@ -18,9 +18,7 @@ from orthobench.analysis.horizons import (
     median_outcome,
     outcomes,
 )
-from orthobench.analysis.inference import Standing
 from orthobench.analysis.variants import newer_version
-from orthobench.reporting.account.leaderboards import is_past, leaderboard, more_seeds
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.stills import svg
@@ -49,11 +47,9 @@ def tables(found: Everything) -> dict[str, str]:
         "runs": runs_table([tracking, longer]),
         "outcomes": outcomes_table(tracking),
         "totals": totals_table(tracking, runs),
-        "rankings": rankings_table(tracking),
         "horizons": _horizons_table(runs),
         "forecasts": _forecasts_table(runs),
         "outlasting": _outlasting_table(runs),
-        "rankings-of-longer-tests": rankings_table(longer),
     }
 
 
@@ -169,36 +165,6 @@ def totals_table(result: StoredStudy, runs: Sequence[Tracked]) -> str:
         ["pairs that end alike", str(sum(len(set(own)) == 1 for own in several)), ""],
     ]
     return table(["", "number", "families"], [[*map(escape, row)] for row in rows])
-
-
-def rankings_table(result: StoredStudy) -> str:
-    """Build the table of how the models stand next to the best one, for each part of a study."""
-    rows = []
-    for figure, condition in result.conditions:
-        board = leaderboard(condition)
-        ranked = [row for row in board if row.rank is not None]
-        if not ranked:
-            continue
-        best, baseline = ranked[0].variant.median, condition.baseline
-        beats = best is not None and (baseline is None or is_past(best, baseline, condition.metric.sign))
-        first = [row.variant.label for row in ranked if row.rank == 1 and beats]
-        standings = Counter(row.standing for row in ranked if row.standing and row.rank != 1)
-        more = more_seeds(condition, board, [result])
-        rows.append(
-            [
-                figure,
-                ", ".join(first) or "–",
-                condition.metric.label or condition.metric.name,
-                str(best),
-                "–" if baseline is None else f"{baseline:.4g}",
-                *(str(standings[standing]) for standing in Standing),
-                str(more.seeds) if more else "–",
-            ]
-        )
-    return table(
-        ["task", "first", "metric", "median", "baseline", *(str(standing) for standing in Standing), "seeds to decide"],
-        [[*map(escape, row)] for row in rows],
-    )
 
 
 def _horizons_table(runs: Sequence[Tracked]) -> str:
