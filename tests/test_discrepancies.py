@@ -53,9 +53,8 @@ def test_register_has_exactly_the_cited_numbers():
 
 
 def test_page_has_every_entry_of_the_register():
-    assert {entry.number: [entry.first, entry.second, entry.decision] for entry in discrepancies()} == {
-        number: cells[:3] for number, cells in entries().items()
-    }
+    register = {entry.number: [entry.first, entry.second, entry.decision] for entry in discrepancies()}
+    assert register == entries()
 
 
 def test_number_has_one_entry():
@@ -64,10 +63,7 @@ def test_number_has_one_entry():
 
 
 @pytest.mark.parametrize("number", sorted(entries()))
-def test_entry_names_both_sources_the_decision_and_existing_files(number):
-    *texts, where = entries()[number]
+def test_entry_names_both_sources_and_the_decision(number):
+    texts = entries()[number]
     assert len(texts) == 3
-    assert all(text.strip() for text in texts)
-    files = re.findall(r"`([^`]+)`", where)
-    assert files
-    assert all((ROOT / file).is_file() for file in files)
+    assert all(texts)

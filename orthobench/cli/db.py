@@ -192,8 +192,8 @@ def query(
 ) -> None:
     """Print the answer to a query in SQL.
 
-    The views runs_flat, metrics_flat and gradient_norms spare most joins, and traces_flat has all vectors by entry. The
-    documentation's page "Query the database" describes all tables, with examples. A query changes nothing.
+    The views runs_flat, metrics_flat and gradient_norms spare most joins, and traces_flat has all vectors by entry.
+    docs/runs.md describes them, with examples. A query changes nothing.
     """
     if csv and json:
         raise UsageError("--csv and --json are two formats: choose one")

@@ -32,4 +32,4 @@ def discrepancies() -> list[Discrepancy]:
     """Read the register."""
     register = files(__package__).joinpath("discrepancies.md").read_text("utf-8")
     rows = [(number, re.split(r" \| ", cells.strip())) for number, cells in ROW.findall(register)]
-    return [Discrepancy(number, *cells[:3]) for number, cells in rows]
+    return [Discrepancy(number, *cells) for number, cells in rows]

@@ -62,7 +62,7 @@ class Adapted(torch.nn.Module):
         outputs = self.inner(self.front(x).permute(1, 2, 0))
         return outputs.permute(2, 0, 1)  # [time, batch, hidden_size]
 """
-"""A class that gives a layer another constructor, other inputs and other outputs; docs/extend.md has it, too."""
+"""A class that gives a layer another constructor, other inputs and other outputs."""
 
 _logger = logging.getLogger("orthobench")
 

@@ -46,8 +46,8 @@ NEEDY = [name for name, layer in LAYERS.items() if layer(3, 16).needs_after_step
 
 
 def test_layers_that_need_the_end_of_a_step_are_those_of_the_document():
-    table = DOCUMENT.read_text("utf-8").partition("| layer | what `after_step` does |")[2].partition("\n\n")[0]
-    named = set(re.findall(r"`(\w+)`", table.replace("`after_step`", "")))
+    listed = DOCUMENT.read_text("utf-8").partition("(`layer.needs_after_step`):\n\n")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", listed))
     assert named == {*NEEDY, "IndRNN"}
     assert IndRNN(3, 16, bounded_steps=7).needs_after_step
 

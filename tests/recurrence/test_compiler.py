@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from support import emulation
-from support.checkout import ROOT
 from support.own_cells import STATES, LongExpressive
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -221,15 +220,6 @@ def test_means_over_the_units_have_the_gradients_of_the_steps(norm):
     layer, state = compile(Function(NORMS[norm])), start(12, 1)
     assert isinstance(kernel_of(layer, state), StepKernel)
     assert_exact(layer, torch.randn(4, 6, INPUTS), state, of_x=True)
-
-
-def test_page_shows_the_text_of_a_mean():
-    layer, state = compile(Function(lambda z, h: torch.tanh(z - z.mean(-1, keepdim=True)))), start(12, 1)
-    text = kernel_of(layer, state).text
-    shown = re.findall(r"```c\n(.*?)```", (ROOT / "docs/layers.md").read_text("utf-8"), re.S)
-    functions = [each for block in shown for each in block.strip().split("\n\n")]
-    assert len(functions) == 4
-    assert [each for each in functions if each not in text] == []
 
 
 def test_mean_of_the_first_phase_may_be_read_in_the_second_alone():

@@ -118,16 +118,16 @@ def test_views_of_a_foreign_file_are_not_used(file):
 
 def test_every_query_of_the_documentation_has_an_answer():
     queries = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/runs.md").read_text(), re.DOTALL)
-    assert len(queries) == 6
+    assert len(queries) == 2
     for sql in queries:
         assert query(ROOT / "results.db", sql).rows, sql
 
 
-def test_documentation_names_every_table_and_column():
+def test_documentation_names_every_table_and_every_column_of_the_views():
     text = (ROOT / "docs/runs.md").read_text()
+    tables = text.partition("drawn from the tables")[2]
+    assert [name for name in Base.metadata.tables if f"`{name}`" not in tables] == []
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
-    for name, table in Base.metadata.tables.items():
-        assert [column.name for column in table.columns if f"`{column.name}`" not in rows[name]] == []
     for view in (*definitions("sqlite"), "traces_flat"):
         names = query(ROOT / "results.db", f"SELECT * FROM {view} LIMIT 1").columns
         assert re.findall("`([a-z_]+)`", rows[view]) == [view, *names]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
 
-from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import (
     Horizon,
@@ -19,10 +18,7 @@ from orthobench.analysis.horizons import (
     median_outcome,
     outcomes,
 )
-from orthobench.analysis.inference import Standing
 from orthobench.analysis.variants import newer_version
-from orthobench.papers import find_study
-from orthobench.reporting.account.leaderboards import is_past, leaderboard, more_seeds
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.stills import svg
@@ -46,18 +42,14 @@ def tables(found: Everything) -> dict[str, str]:
     """Return the tables of the page by their names."""
     studies = {result.study.name: result for result in found.studies}
     tracking, longer = studies[STUDY], studies[LONGER]
-    compared = _compared(found)
-    runs = tracked_runs(compared)
+    runs = tracked_runs(_compared(found))
     return {
         "runs": runs_table([tracking, longer]),
         "outcomes": outcomes_table(tracking),
         "totals": totals_table(tracking, runs),
-        "rankings": rankings_table(tracking),
         "horizons": _horizons_table(runs),
         "forecasts": _forecasts_table(runs),
         "outlasting": _outlasting_table(runs),
-        "statements": _claims_table([variant for _, condition in compared for variant in condition.variants]),
-        "rankings-of-longer-tests": rankings_table(longer),
     }
 
 
@@ -175,36 +167,6 @@ def totals_table(result: StoredStudy, runs: Sequence[Tracked]) -> str:
     return table(["", "number", "families"], [[*map(escape, row)] for row in rows])
 
 
-def rankings_table(result: StoredStudy) -> str:
-    """Build the table of how the models stand next to the best one, for each part of a study."""
-    rows = []
-    for figure, condition in result.conditions:
-        board = leaderboard(condition)
-        ranked = [row for row in board if row.rank is not None]
-        if not ranked:
-            continue
-        best, baseline = ranked[0].variant.median, condition.baseline
-        beats = best is not None and (baseline is None or is_past(best, baseline, condition.metric.sign))
-        first = [row.variant.label for row in ranked if row.rank == 1 and beats]
-        standings = Counter(row.standing for row in ranked if row.standing and row.rank != 1)
-        more = more_seeds(condition, board, [result])
-        rows.append(
-            [
-                figure,
-                ", ".join(first) or "–",
-                condition.metric.label or condition.metric.name,
-                str(best),
-                "–" if baseline is None else f"{baseline:.4g}",
-                *(str(standings[standing]) for standing in Standing),
-                str(more.seeds) if more else "–",
-            ]
-        )
-    return table(
-        ["task", "first", "metric", "median", "baseline", *(str(standing) for standing in Standing), "seeds to decide"],
-        [[*map(escape, row)] for row in rows],
-    )
-
-
 def _horizons_table(runs: Sequence[Tracked]) -> str:
     """Build the table of measured and implied horizons of the median seeds that fit, the farthest model first.
 
@@ -290,15 +252,6 @@ def _outlasting_table(runs: Sequence[Tracked]) -> str:
         ]
         rows.append([kind, str(len(ratios)), str(sum(ratio > 2 for ratio in ratios))])
     return table(["cells", "runs", "last more than twice as long"], rows)
-
-
-def _claims_table(variants: Sequence[VariantData]) -> str:
-    """List the checked statements."""
-    results = check_runs(find_study(STUDY), [variant for variant in variants if horizons(variant)])
-    rows = [
-        [escape(each.claim.text), escape(each.reason), escape(str(each.verdict))] for each in results if each.is_decided
-    ]
-    return table(["statement", "measured", "verdict"], rows)
 
 
 def _length(horizon: float) -> str:
