@@ -141,8 +141,6 @@ class RecurrentLayer(nn.Module):
         self.proj_size = proj_size
         self.features = self.model.state_features(self.settings)
         self.output_size = proj_size or self.model.output_features(self.settings)
-        self._versions: dict[int, int] = {}  # of the parameters, by id, since `after_step`
-        self._warned = False
         target = torch.get_default_device() if device is None else torch.device(device)
         is_meta = target.type == "meta"
         self.cells, self.projections = self._drawn(generator, "meta" if is_meta else "cpu")
@@ -204,7 +202,6 @@ class RecurrentLayer(nn.Module):
                     self.get_parameter(name).copy_(value)
             for name, value in fresh.named_buffers():
                 self.get_buffer(name).copy_(value)
-        self._versions.clear()
 
     @property
     def needs_after_step(self) -> bool:
@@ -218,7 +215,6 @@ class RecurrentLayer(nn.Module):
         for cell in self._models():
             cell.after_step()
             cell.retract()
-        self._versions.clear()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Have an optimiser call `after_step` after each of its steps, for programs that call the optimiser themselves.
@@ -251,31 +247,6 @@ class RecurrentLayer(nn.Module):
             raise UsageError(f"constrained_lr={constrained_lr}: {type(self).__name__} has no constrained matrix")
         return groups
 
-    def _warn_of_missed_steps(self) -> None:
-        """Warn once if an optimiser has changed the parameters in training, and nothing has called `after_step`."""
-        if self._warned or torch.compiler.is_compiling() or not (self.training and torch.is_grad_enabled()):
-            return
-        if not self.needs_after_step:
-            return
-        for parameter in self.cells.parameters():
-            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are not parameters.
-            if isinstance(parameter, nn.Parameter) and not parameter.is_inference():
-                version = parameter._version  # torch counts the changes in place
-                if self._versions.setdefault(id(parameter), version) != version:
-                    self._warned = True
-                    warnings.warn(
-                        f"{type(self).__name__} has been trained without after_step(), which it needs after each step "
-                        "of the optimiser: call it, or layer.attach(optimizer) once",
-                        stacklevel=3,
-                    )
-                    return
-
-    # Forgotten here, because a move to another device or type changes all parameters in place.
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        self._versions.clear()
-        super()._apply(fn, recurse)
-        return self
-
     def _load_from_state_dict(
         self,
         state_dict: dict[str, Any],
@@ -286,7 +257,6 @@ class RecurrentLayer(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        self._versions.clear()
         for key in self._fixed_biases(prefix):
             given = state_dict.get(key)
             if given is not None and not given.is_meta and given.count_nonzero():
@@ -352,7 +322,6 @@ class RecurrentLayer(nn.Module):
         inputs, state = only_one("inputs", inputs, "input", input), only_one("state", state, "hx", hx)
         if inputs is None:
             raise TypeError(f"{type(self).__name__}.forward() needs inputs: give inputs, or input as in torch")
-        self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
         dtype, low = self._dtype(), autocast_dtype(data.device)
         if data.dtype != dtype and (low is None or data.dtype not in LOW_TYPES):
