@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from orthobench.data.download import Download, fetch, md5
-from orthobench.data.limits import copy_limited
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.options.data_folder import data_folder
 from orthobench.system.files import replacing_folder
@@ -32,7 +31,6 @@ class DataSet(ABC):
         home: the web page.
         files: the required paths below the folder, each with the MD5 of the canonical file or None.
         size: the approximate bytes on the disk.
-        largest: a limit in bytes; an import refuses larger files.
         downloads: the files that `get` downloads; empty if the data set needs a licence first.
         cites: the key of its paper in `orthobench/papers/references.bib`, if its task does not cite it.
     """
@@ -43,7 +41,6 @@ class DataSet(ABC):
     home: ClassVar[str]
     files: ClassVar[Mapping[str, str | None]]
     size: ClassVar[int]
-    largest: ClassVar[int]
     downloads: ClassVar[Sequence[Download]] = ()
     cites: ClassVar[str] = ""
 
@@ -58,15 +55,6 @@ class DataSet(ABC):
     @abstractmethod
     def faults(self, folder: Path) -> list[str]:
         """Return the faults of the data in a folder, one per line: missing or cut off files, values out of range."""
-
-    def copy_file(self, source: Path, target: Path) -> None:
-        """Copy a file for `gather`.
-
-        Raises:
-            UsageError: the file is larger than `largest`.
-        """
-        with source.open("rb") as stream:
-            copy_limited(stream, target, self.largest, source)
 
     def check_packages(self) -> None:  # noqa: B027
         """Check that the packages for reading the files are installed.
