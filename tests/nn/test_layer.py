@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import orthobench.nn
 from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
-from orthobench.nn import GRU, LSTM, RNN, FullURNN, RecurrentLayer, ScoRNN, SoftOrthogonal
+from orthobench.nn import GRU, LSTM, RNN, RecurrentLayer, ScoRNN
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
 
@@ -273,21 +273,6 @@ def test_constraint_holds_with_any_optimiser(name, x):
         layer.after_step()
     assert deviation(layer) < 2e-5
     assert all(not now.equal(then) for now, then in zip(layer.parameters(), before, strict=True))
-
-
-@pytest.mark.parametrize("layer", [FullURNN(M, N), SoftOrthogonal(M, N, margin=0)])
-def test_layers_that_need_their_own_step_say_so(layer, x):
-    assert layer.needs_after_step
-    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
-    layer(x)[0].sum().backward()
-    optimizer.step()
-    assert deviation(layer) > 1e-3
-    layer.after_step()
-    assert deviation(layer) < 1e-5
-
-
-def test_layer_without_its_own_step_says_so():
-    assert not ScoRNN(M, N).needs_after_step
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
