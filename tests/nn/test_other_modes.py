@@ -6,8 +6,6 @@ see. The layers here are in float32, because kernels run only in this type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +33,7 @@ each_operation = pytest.mark.parametrize(
     "name", [name if name in OPERATIONS else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS]
 )
 REFUSED = "first derivatives only"
+UNUSED: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
 QUICK = {"GRU", "ScuRNN"}
 STEPS, BATCH, INPUTS, UNITS = 3, 2, 2, 4
 
@@ -60,26 +59,24 @@ def x() -> torch.Tensor:
     return random(STEPS, BATCH, INPUTS)
 
 
-def wrong_second_derivatives(make: Callable[[torch.dtype], nn.Module], x: torch.Tensor) -> str:
-    """Return what is wrong with the second derivatives of a layer, "" if each is right or refused.
+@each_layer
+def test_second_derivatives_are_right_or_refused(name, x):
+    """They are those of the squared norm of the gradient, as in a gradient penalty; each one is asked for alone.
 
-    They are those of the squared norm of the gradient, as in a gradient penalty; each one is asked for alone. Only a
-    kernel has to refuse one, because a loop of a layer's own consists of torch's operations.
+    Only a kernel has to refuse one, because a loop of a layer's own consists of torch's operations.
     """
 
     def second(dtype, index):
         """The derivative with respect to the input, or to a parameter."""
-        layer, inputs = make(dtype), x.to(dtype).requires_grad_()
+        layer, inputs = layer_of(name, dtype), x.to(dtype).requires_grad_()
         targets = [inputs, *layer.parameters()]
-        gradients = torch.autograd.grad(
-            layer(inputs)[0].square().sum(), targets, create_graph=True, allow_unused=True, materialize_grads=True
-        )
+        gradients = torch.autograd.grad(layer(inputs)[0].square().sum(), targets, create_graph=True, **UNUSED)
         penalty = sum(each.square().sum() for each in gradients)
-        return torch.autograd.grad(penalty, targets[index], allow_unused=True, materialize_grads=True)[0]
+        return torch.autograd.grad(penalty, targets[index], **UNUSED)[0]
 
     refused = 0
     forget_used()
-    for index in range(1 + len(list(make(torch.float32).parameters()))):
+    for index in range(1 + len(list(layer_of(name).parameters()))):
         try:
             derivative = second(torch.float32, index)
         except RuntimeError as error:
@@ -87,43 +84,8 @@ def wrong_second_derivatives(make: Callable[[torch.dtype], nn.Module], x: torch.
                 raise
             refused += 1
         else:
-            expected = second(torch.float64, index)
-            if not torch.allclose(derivative.double(), expected, rtol=1e-3, atol=1e-4):
-                return f"derivative {index} is {derivative}, not {expected}"
-    return "" if refused or "cpu" not in last_used() else "it runs a kernel, and no second derivative is refused"
-
-
-@each_layer
-def test_second_derivatives_are_right_or_refused(name, x):
-    assert wrong_second_derivatives(partial(layer_of, name), x) == ""
-
-
-class Loop(nn.Module):
-    """A layer with a time loop of its own, as docs/extend.md shows one."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.decay = nn.Parameter(torch.linspace(0.2, 0.9, INPUTS, dtype=dtype))
-
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h, steps = torch.zeros_like(inputs[0]), []
-        for step in inputs:
-            h = self.decay * h + (1 - self.decay) * step.tanh()
-            steps.append(h)
-        return torch.stack(steps), h
-
-
-def test_second_derivatives_of_a_loop_in_torch_need_no_refusal(x):
-    assert wrong_second_derivatives(Loop, x) == ""
-
-
-def test_kernel_that_refuses_no_second_derivative_is_found(x):
-    class Lost(Loop):
-        def forward(self, inputs):
-            layer_of("GRU")(inputs.detach().float())
-            return super().forward(inputs)
-
-    assert "it runs a kernel" in wrong_second_derivatives(Lost, x)
+            torch.testing.assert_close(derivative.double(), second(torch.float64, index), rtol=1e-3, atol=1e-4)
+    assert refused or "cpu" not in last_used()
 
 
 @pytest.mark.parametrize("name", ["GRU", "ScoRNN", "Mamba"])
@@ -222,9 +184,6 @@ def test_negative_bits_of_inputs_and_gradients_are_resolved(name, x):
         results.append([output, *gradients])
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-
-
-UNUSED = {"allow_unused": True, "materialize_grads": True}
 
 
 class Wrapped(torch.Tensor):
