@@ -200,8 +200,8 @@ class RecurrentLayer(nn.Module):
                     setattr(owner, own, value.detach().to(getattr(owner, own)))
                 else:
                     self.get_parameter(name).copy_(value)
-            for name, value in fresh.named_buffers():
-                self.get_buffer(name).copy_(value)
+            for name, drawn in fresh.named_buffers():
+                self.get_buffer(name).copy_(drawn)
 
     @property
     def needs_after_step(self) -> bool:
