@@ -847,8 +847,7 @@ def test_cell_trains_by_a_kernel_with_the_norms_of_its_steps(cell):
         gradients = [parameter.grad for parameter in model.layer.parameters()]
         results.append([outputs, *final, trace.norms["h"], *gradients])
         model.zero_grad()
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
 
 
 def test_measures_say_what_the_compiler_made_of_a_cell():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.layers import LAYERS
+from support.layers import LAYERS, generator
 
 from orthobench.errors import UsageError
 from orthobench.nn import EURNN, LSTM, FullURNN, IndRNN
@@ -16,10 +16,6 @@ from orthobench.nn import EURNN, LSTM, FullURNN, IndRNN
 DOCUMENT = Path(__file__).parents[2] / "docs" / "layers.md"
 RECIPES = dict(re.findall(r'```python title="(\w+)"\n(.*?)```', DOCUMENT.read_text("utf-8"), re.S))
 INSTALLED = [name for name in RECIPES if importlib.util.find_spec(name)]
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture

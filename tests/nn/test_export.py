@@ -67,8 +67,7 @@ def test_traced_program_has_the_same_outputs_and_gradients(name, x):
             output.sin().sum(), list(layer.parameters()), materialize_grads=True, allow_unused=True
         )
         results.append([output, *gradients])
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

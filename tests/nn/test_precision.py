@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.layers import LAYERS
+from support.layers import LAYERS, generator, tensors
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
@@ -12,14 +12,6 @@ from orthobench.errors import UsageError
 from orthobench.nn import KRU, FullURNN, ScoRNN
 
 LOW = torch.bfloat16
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def tensors(state) -> tuple[torch.Tensor, ...]:
-    return state if isinstance(state, tuple) else (state,)
 
 
 def rounded(state):
