@@ -606,11 +606,8 @@ class Own(Identity):
 """
 
 
-def test_setting_that_a_built_in_task_has_breaks_the_contract_and_a_run(write):
+def test_setting_that_its_task_has_is_refused(write):
     path = write("model.py", GOOD_MODEL + CLASH)
-    assert problems("model", Catalog([path]).load("model", "own")) == [
-        "settings_have_names_of_their_own: the settings longest are also settings of the task context_free: rename them"
-    ]
     line = "^the model own has settings that the task formal_language has too, longest: rename them$"
     with pytest.raises(UsageError, match=line):
         resolve(Catalog([path]), "formal_language", "own", {})
@@ -674,7 +671,6 @@ TASK_FAULTS = [
     ("return dict.fromkeys(names, 2 / 12)", "return {}", "metrics_add_up"),
     ("values, marked = self.values[examples]", "values, marked = self.values[: len(examples)]", "batches_fit"),
     ("marker_layout:", "batch_size:", "settings_have_names"),
-    ("marker_layout:", "reflections:", "settings_have_names"),
 ]
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from orthobench.data.download import Download, fetch, md5
-from orthobench.data.limits import copy_limited
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.options.data_folder import data_folder
 from orthobench.system.files import replacing_folder
@@ -32,7 +31,6 @@ class DataSet(ABC):
         home: the web page.
         files: the required paths below the folder, each with the MD5 of the canonical file or None.
         size: the approximate bytes on the disk.
-        largest: a limit in bytes; an import refuses larger files.
         downloads: the files that `get` downloads; empty if the data set needs a licence first.
         cites: the key of its paper in `orthobench/papers/references.bib`, if its task does not cite it.
     """
@@ -43,7 +41,6 @@ class DataSet(ABC):
     home: ClassVar[str]
     files: ClassVar[Mapping[str, str | None]]
     size: ClassVar[int]
-    largest: ClassVar[int]
     downloads: ClassVar[Sequence[Download]] = ()
     cites: ClassVar[str] = ""
 
@@ -59,25 +56,12 @@ class DataSet(ABC):
     def faults(self, folder: Path) -> list[str]:
         """Return the faults of the data in a folder, one per line: missing or cut off files, values out of range."""
 
-    def copy_file(self, source: Path, target: Path) -> None:
-        """Copy a file for `gather`.
-
-        Raises:
-            UsageError: the file is larger than `largest`.
-        """
-        with source.open("rb") as stream:
-            copy_limited(stream, target, self.largest, source)
-
     def check_packages(self) -> None:  # noqa: B027
         """Check that the packages for reading the files are installed.
 
         Raises:
             UsageError: a package of an extra is missing.
         """
-
-    def fetch_list(self) -> Sequence[Download]:
-        """Return the files that `get` downloads, each with all its mirrors."""
-        return self.downloads
 
     def folder(self) -> Path:
         """Return the folder of the data set, which may not exist yet."""
@@ -122,7 +106,7 @@ class DataSet(ABC):
             )
         self.check_packages()
         downloaded = data_folder() / ".downloads" / self.name
-        for download in self.fetch_list():
+        for download in self.downloads:
             fetch(download, downloaded, report)
         self.import_files(downloaded)
         shutil.rmtree(downloaded)

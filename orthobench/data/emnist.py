@@ -28,7 +28,6 @@ class EMNIST(PackedIDX):
         "emnist-balanced-test-labels-idx1-ubyte.gz": "acd3694070dcbf620e36670519d4b32f",
     }
     size = 34_000_000
-    largest = 88_435_216
     downloads = (
         Download(
             "gzip.zip",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 from orthobench.data.archives import unpacked_folders
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
-from orthobench.data.limits import copy_limited
 from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class MNISTData(ImageDataSet):
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
     size = 54_950_048
-    largest = 47_040_016
     downloads = packed(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
         {
@@ -94,7 +93,7 @@ class MNISTData(ImageDataSet):
     def gather(self, path: Path, into: Path) -> None:
         """Copy the files, plain or gzipped, from a folder, torchvision's folder inside it, or an archive of either."""
         names = {name for file in self.files for name in _names(file)}
-        with unpacked_folders(path, names.__contains__, self.largest) as folders:
+        with unpacked_folders(path, names.__contains__) as folders:
             for file in self.files:
                 source = next((each for folder in folders for each in self._sources(folder, file)), None)
                 if source is None:
@@ -125,13 +124,13 @@ class MNISTData(ImageDataSet):
         """Copy a file, gzipped or plain, whatever its name.
 
         Raises:
-            UsageError: the file is cut off, is not gzipped, or is larger than the original.
+            UsageError: the file is cut off.
         """
         if not is_gzipped(source):
-            self.copy_file(source, target)
+            shutil.copyfile(source, target)
             return
         try:
-            with gzip.open(source) as packed:
-                copy_limited(packed, target, self.largest, source)
+            with gzip.open(source) as packed, target.open("wb") as copy:
+                shutil.copyfileobj(packed, copy)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(f"{source} is cut off or is not a gzip file: {error}") from error

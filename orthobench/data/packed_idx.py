@@ -6,7 +6,6 @@ import gzip
 import shutil
 from pathlib import Path
 
-from orthobench.data.limits import LimitedReader
 from orthobench.data.mnist import MNISTData, is_gzipped
 
 
@@ -14,17 +13,13 @@ class PackedIDX(MNISTData):
     """Images in four gzipped IDX files; `files` has their names with .gz and the MD5s of the gzipped files."""
 
     def _unpack(self, source: Path, target: Path) -> None:
-        """Copy a file, and gzip it if the user has unpacked it.
-
-        Raises:
-            UsageError: the file is larger than the original.
-        """
+        """Copy a file, and gzip it if the user has unpacked it."""
         if is_gzipped(source):
-            self.copy_file(source, target)
+            shutil.copyfile(source, target)
             return
         with source.open("rb") as stream, target.open("wb") as packed, gzip.GzipFile("", "wb", 6, packed, 0) as copy:
-            shutil.copyfileobj(LimitedReader(stream, self.largest, source), copy)
+            shutil.copyfileobj(stream, copy)
 
     def content(self, file: Path) -> bytes:
         with gzip.open(file) as stream:
-            return LimitedReader(stream, self.largest, file).read()
+            return stream.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -77,7 +78,6 @@ class PTBData(DataSet):
     home = "https://catalog.ldc.upenn.edu/LDC99T42"
     files = {name: checksum for name, (checksum, _) in _FILES.items()}
     size = sum(size for _, size in _FILES.values())
-    largest = 6_000_000
     downloads = tuple(
         Download(name, tuple(f"{mirror}/{name}" for mirror in _MIRRORS), checksum, size)
         for name, (checksum, size) in _FILES.items()
@@ -85,14 +85,14 @@ class PTBData(DataSet):
 
     def gather(self, path: Path, into: Path) -> None:
         """Copy the three files from a folder, from its folder `data`, or from an archive."""
-        with unpacked_folders(path, self.files.__contains__, self.largest) as folders:
+        with unpacked_folders(path, self.files.__contains__) as folders:
             parents = [parent for folder in folders for parent in (folder, folder / "data")]
             parent = next((each for each in parents if (each / "ptb.train.txt").is_file()), folders[0])
             for name in self.files:
                 if not (parent / name).is_file():
                     missing = path / (parent / name).relative_to(folders[0])
                     raise UsageError(f"{missing} does not exist: name the folder with {', '.join(self.files)}")
-                self.copy_file(parent / name, into / name)
+                shutil.copyfile(parent / name, into / name)
 
     def faults(self, folder: Path) -> list[str]:
         problems = []

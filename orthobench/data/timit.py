@@ -54,7 +54,6 @@ class SpeechSet(DataSet):
     """Base of the corpus and the sample: files `*/SPEAKER/SENTENCE.wav` in lower case, at any depth of the source."""
 
     files: ClassVar = {}
-    largest = 2_000_000
     pattern: ClassVar[re.Pattern[str]]
     """The pattern of a file's path in lower case; the matching part is the path in the data folder."""
     speakers: ClassVar[dict[str, int]]
@@ -67,16 +66,14 @@ class SpeechSet(DataSet):
         require_audio()
 
     def gather(self, path: Path, into: Path) -> None:
-        total = matches = 0
-        for name, stream in _contents(path, 2 * self.size):
+        matches = 0
+        for name, stream in _contents(path):
             with stream:
                 if match := self.pattern.search(name.lower()):
                     matches += 1
                     target = into / match.group()
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    total += copy_member(stream, target, self.largest, f"{name} in {path}")
-            if total > 2 * self.size:
-                raise UsageError(f"{path} has more than {2 * self.size} bytes of speech: name only the original files")
+                    copy_member(stream, target, f"{name} in {path}")
         if not matches:
             raise UsageError(f"{path} holds no files of {self.title}: name the folder that contains the original files")
 
@@ -204,11 +201,11 @@ def _recordings(folder: Path) -> list[Path]:
     return sorted(file for file in visible_files(folder) if file.suffix.lower() in (".wav", ".flac"))
 
 
-def _contents(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
+def _contents(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the path and open stream of each file at a path, also inside archives; the caller closes it."""
     files = [path] if path.is_file() else sorted(visible_files(path.resolve()))
     for file in files:
         if is_archive(file):
-            yield from members(file, limit)
+            yield from members(file)
         else:
             yield file.as_posix(), file.open("rb")

@@ -117,14 +117,6 @@ class Hub:
             operations = [CommitOperationAdd(path, content) for path, content in files.items()]
             api.create_commit(self.repository, operations, commit_message=message, repo_type="dataset")
 
-    def has(self, name: str) -> bool:
-        """Return whether a file is at the top of the place.
-
-        Raises:
-            UsageError: the place does not answer.
-        """
-        return name in self.names("")
-
     @property
     def exists(self) -> bool:
         """Whether the folder or the repository exists."""

@@ -70,7 +70,7 @@ def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
         files[f"runs/{_digest(content)}.db"] = content
         plugins |= names
     if files:
-        if not (exists and hub.has(NAME)):
+        if not exists or NAME not in hub.names(""):
             files = {NAME: CARD.encode(), **files}
         hub.add(files, f"Add {counted(len(new), 'run')}")
     return Published(

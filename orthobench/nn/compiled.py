@@ -77,16 +77,8 @@ def _operation(
 
 
 @_operation.register_fake
-def _shapes(
-    x: Tensor,
-    state: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    batch_sizes: Tensor | None,
-    cell: Tensor,
-    reverse: bool,
-    in_training: bool,
-    features: int,
-) -> list[Tensor]:
+def _shapes(x: Tensor, state: Sequence[Tensor], *others: Any) -> list[Tensor]:
+    *_, features = others
     outputs = x.new_empty(*x.shape[:-1], features)
     return [outputs, *(each.new_empty(each.shape) for each in state), torch.empty(1, dtype=torch.int64, device="cpu")]
 
@@ -121,14 +113,7 @@ def _backward_operation(
 
 @_backward_operation.register_fake
 def _backward_shapes(
-    ticket: Tensor,
-    gradients: Sequence[Tensor],
-    x: Tensor,
-    state: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    batch_sizes: Tensor | None,
-    cell: Tensor,
-    reverse: bool,
+    ticket: Tensor, gradients: Any, x: Tensor, state: Sequence[Tensor], parameters: Sequence[Tensor], *_: Any
 ) -> list[Tensor]:
     return [each.new_empty(each.shape) for each in (x, *state, *parameters)]
 

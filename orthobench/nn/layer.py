@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.hooks import RemovableHandle
 
-from orthobench.errors import UsageError, one_line, unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.compiled import register, run_opaque
 from orthobench.nn.packed_sequences import run_cell
@@ -41,6 +41,10 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 _BIASES = {"bias", "candidate_bias", "recurrent_bias"}
 """The names of the biases that a cell does not need. Others, such as a gate's, decide how it starts."""
+
+_EMBEDDING, _BLOCKS = "put torch.nn.Embedding before the layer", "give num_layers, and put blocks around a layer"
+_OF_MODELS = {"embedding_size": _EMBEDDING, "embedding_start": _EMBEDDING, "layers": _BLOCKS, "block": _BLOCKS}
+"""The settings that a layer does not have, and what takes their place."""
 
 _R = TypeVar("_R")
 
@@ -118,12 +122,9 @@ class RecurrentLayer(nn.Module):
         if dropout and num_layers == 1:
             message = f"dropout={dropout} acts between layers, so it does nothing with num_layers=1"
             warnings.warn(message, stacklevel=2)
-        for name in ("embedding_size", "embedding_start"):
+        for name, fix in _OF_MODELS.items():
             if name in settings:
-                raise UsageError(f"{name} is a setting of whole models: put torch.nn.Embedding before the layer")
-        for name in ("layers", "block"):
-            if name in settings:
-                raise UsageError(f"{name} is a setting of whole models: give num_layers, and put blocks around a layer")
+                raise UsageError(f"{name} is a setting of whole models: {fix}")
         known = self.model.Settings.model_fields
         if nonlinearity is not None:
             if "activation" not in known:
@@ -140,8 +141,6 @@ class RecurrentLayer(nn.Module):
         self.proj_size = proj_size
         self.features = self.model.state_features(self.settings)
         self.output_size = proj_size or self.model.output_features(self.settings)
-        self._versions: dict[int, int] = {}  # of the parameters, by id, since `after_step`
-        self._warned = False
         target = torch.get_default_device() if device is None else torch.device(device)
         is_meta = target.type == "meta"
         self.cells, self.projections = self._drawn(generator, "meta" if is_meta else "cpu")
@@ -190,45 +189,19 @@ class RecurrentLayer(nn.Module):
         """Draw all parameters and buffers again, in place.
 
         A weight with a parametrisation of `torch.nn.utils.parametrize` starts at what that makes of the drawn value.
-
-        Raises:
-            UsageError: a weight cannot take a new value, because something else than a parametrisation with a right
-                inverse has replaced it; the layer stays as it is.
         """
         cells, projections = self._drawn(generator)
         fresh = nn.ModuleDict({"cells": cells, "projections": projections})
         with torch.no_grad():
-            before = [(tensor, tensor.clone()) for tensor in (*self.parameters(), *self.buffers())]
-            for name, value in itertools.chain(fresh.named_parameters(), fresh.named_buffers()):
-                try:
-                    self._set(name, value)
-                except Exception as error:  # a parametrisation may raise any error
-                    for tensor, earlier in before:
-                        tensor.copy_(earlier)
-                    raise UsageError(
-                        f"{name} cannot be drawn again ({one_line(error)}): remove what has replaced it, and apply it "
-                        "to the new weight"
-                    ) from error
-        self._versions.clear()
-
-    def _set(self, name: str, value: Tensor) -> None:
-        """Give a parameter or buffer a value, through its parametrisation if it has one.
-
-        Raises:
-            Exception: it does not exist, has another shape, or its parametrisation refuses the value.
-        """
-        path, _, own = name.rpartition(".")
-        owner = self.get_submodule(path)
-        is_parametrized = parametrize.is_parametrized(owner, own)
-        current: Tensor = getattr(owner, own)
-        if not is_parametrized and own not in owner._parameters and own not in owner._buffers:
-            raise AttributeError("it is not a parameter")
-        if current.shape != value.shape:
-            raise ValueError(f"its shape is {list(current.shape)}, not {list(value.shape)}")
-        if is_parametrized:
-            setattr(owner, own, value.detach().to(current))  # a Parameter would replace the parametrisation
-        else:
-            current.copy_(value)
+            for name, value in fresh.named_parameters():
+                path, _, own = name.rpartition(".")
+                if parametrize.is_parametrized(owner := self.get_submodule(path), own):
+                    # Detached, because a Parameter would replace the parametrisation.
+                    setattr(owner, own, value.detach().to(getattr(owner, own)))
+                else:
+                    self.get_parameter(name).copy_(value)
+            for name, drawn in fresh.named_buffers():
+                self.get_buffer(name).copy_(drawn)
 
     @property
     def needs_after_step(self) -> bool:
@@ -242,7 +215,6 @@ class RecurrentLayer(nn.Module):
         for cell in self._models():
             cell.after_step()
             cell.retract()
-        self._versions.clear()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Have an optimiser call `after_step` after each of its steps, for programs that call the optimiser themselves.
@@ -275,31 +247,6 @@ class RecurrentLayer(nn.Module):
             raise UsageError(f"constrained_lr={constrained_lr}: {type(self).__name__} has no constrained matrix")
         return groups
 
-    def _warn_of_missed_steps(self) -> None:
-        """Warn once if an optimiser has changed the parameters in training, and nothing has called `after_step`."""
-        if self._warned or torch.compiler.is_compiling() or not (self.training and torch.is_grad_enabled()):
-            return
-        if not self.needs_after_step:
-            return
-        for parameter in self.cells.parameters():
-            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are not parameters.
-            if isinstance(parameter, nn.Parameter) and not parameter.is_inference():
-                version = parameter._version  # torch counts the changes in place
-                if self._versions.setdefault(id(parameter), version) != version:
-                    self._warned = True
-                    warnings.warn(
-                        f"{type(self).__name__} has been trained without after_step(), which it needs after each step "
-                        "of the optimiser: call it, or layer.attach(optimizer) once",
-                        stacklevel=3,
-                    )
-                    return
-
-    # Forgotten here, because a move to another device or type changes all parameters in place.
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        self._versions.clear()
-        super()._apply(fn, recurse)
-        return self
-
     def _load_from_state_dict(
         self,
         state_dict: dict[str, Any],
@@ -310,7 +257,6 @@ class RecurrentLayer(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        self._versions.clear()
         for key in self._fixed_biases(prefix):
             given = state_dict.get(key)
             if given is not None and not given.is_meta and given.count_nonzero():
@@ -376,7 +322,6 @@ class RecurrentLayer(nn.Module):
         inputs, state = only_one("inputs", inputs, "input", input), only_one("state", state, "hx", hx)
         if inputs is None:
             raise TypeError(f"{type(self).__name__}.forward() needs inputs: give inputs, or input as in torch")
-        self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
         dtype, low = self._dtype(), autocast_dtype(data.device)
         if data.dtype != dtype and (low is None or data.dtype not in LOW_TYPES):

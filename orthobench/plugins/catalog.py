@@ -186,7 +186,7 @@ class Catalog:
             self._plugins["model", layer.name] = Plugin(
                 "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
             )
-            if not layer.is_installed and not is_carried:
+            if layer.sources.path and not is_carried:  # every machine with the same packages has an installed one
                 self.files = (*self.files, layer.sources)
 
     def _recall(self, name: str) -> None:

@@ -73,13 +73,11 @@ class NamedLayer:
 
     Attributes:
         sources: its source code.
-        is_installed: whether every machine with the same packages has the code.
         load: returns the class, and raises any error of its code.
     """
 
     name: str
     sources: Sources
-    is_installed: bool
     load: Callable[[], Any]
 
 
@@ -116,8 +114,8 @@ def without_folder(model: str) -> str:
 
 
 def carried_layer(sources: Sources) -> NamedLayer:
-    """Return the layer that another process has found; its text is in the sources."""
-    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
+    """Return the layer whose text is in the sources, perhaps of another process."""
+    return NamedLayer(sources.layer, sources, lambda: _run(sources))
 
 
 _LOADED: dict[tuple[str, str], tuple[Any, dict[Path, tuple[int, int] | None]]] = {}
@@ -201,7 +199,7 @@ def _of_notebook(cls: Any, name: str) -> NamedLayer:
         )
     path = f"{NOTEBOOK}/{name}.py"
     sources = Sources({f"{name}.py": notebook_module(cls).encode()}, path=path, layer=f"{NOTEBOOK}:{name}")
-    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
+    return carried_layer(sources)
 
 
 def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> NamedLayer:
@@ -213,7 +211,7 @@ def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> NamedLayer:
         )
     found = given[0] if given else read_plugin_file(Path(path))
     sources = Sources(found.contents, path=found.path, layer=f"{Path(path).name}:{name}")
-    return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
+    return carried_layer(sources)
 
 
 def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
@@ -238,7 +236,7 @@ def _of_module(where: str, name: str, cls: type | None = None) -> NamedLayer:
     if file is None:
         raise UsageError(f"{public}:{name} has no source code, by which a run could be identified: write it to a file")
     if found := _distribution(top, Path(file)):
-        return NamedLayer(f"{public}:{name}", _installed(cls, found), True, lambda: cls)
+        return NamedLayer(f"{public}:{name}", _installed(cls, found), lambda: cls)
     return _local(public, name, _root_of(module, Path(file)), cls)
 
 
@@ -358,14 +356,14 @@ def _local(where: str, name: str, root: Path, cls: type | None) -> NamedLayer:
         raise UsageError(f"there is no module {where} in {root}: check its name")
     sources = Sources(contents, path=str(root / next(iter(contents))), layer=f"{where}:{name}")
     if cls is None:
-        return NamedLayer(sources.layer, sources, False, lambda: _run(sources))
+        return carried_layer(sources)
     for path, text in contents.items():
         module = sys.modules.get(_module_name(path))
         if module is not None and not _is_current(module, text):
             raise UsageError(
                 f"{root / path} has changed since it was imported: reload {module.__name__}, or start Python again"
             )
-    return NamedLayer(sources.layer, sources, False, lambda: cls)
+    return NamedLayer(sources.layer, sources, lambda: cls)
 
 
 def _module_name(path: str) -> str:

@@ -9,7 +9,6 @@ import torch
 from orthobench.errors import UsageError
 from orthobench.model import Model, ModelSettings, Signature
 from orthobench.model.build import build_model
-from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.settings import describe_settings
@@ -35,12 +34,8 @@ def _inputs(time: int = TIME) -> torch.Tensor:
 
 
 def settings_have_names_of_their_own(model_class: Any) -> None:
-    """No setting has the same name as a training setting or as a setting of a built-in task."""
+    """No setting has the same name as a training setting. A run compares those of its own task."""
     require_apart(model_class.Settings.model_fields, TrainingSettings.model_fields, "training")
-    catalog = Catalog()
-    for task in catalog.built_in("task"):
-        taken = catalog.load("task", task).Settings.model_fields
-        require_apart(model_class.Settings.model_fields, taken, f"the task {task}")
 
 
 def outputs_have_the_signatures_shape(model_class: Any) -> None:

@@ -7,7 +7,6 @@ from typing import Any, cast
 import torch
 
 from orthobench.model import ModelSettings
-from orthobench.plugins import Catalog
 from orthobench.sequences import valid_steps
 from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings, loss_of, means_of, measured
 from orthobench.testing.require import no_global_draws, require, require_apart
@@ -56,13 +55,9 @@ def _columns(task: Task, outputs: torch.Tensor, start: int, batch: Batch) -> tor
 
 
 def settings_have_names_of_their_own(task_class: Any) -> None:
-    """No setting is named like a setting of training or of a built-in model, and the protocol is valid."""
+    """No setting is named like a setting of training or of every model, and the protocol is valid."""
     require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "training")
     require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
-    catalog = Catalog()
-    for model in catalog.built_in("model"):
-        taken = catalog.load("model", model).Settings.model_fields
-        require_apart(task_class.Settings.model_fields, taken, f"the model {model}")
     require(not (wrong := task_class.wrong_attribute()), wrong)
     of_models = {name: value for name, value in task_class.protocol.items() if name in PROTOCOL_OF_MODELS}
     TrainingSettings.read({name: value for name, value in task_class.protocol.items() if name not in of_models})

@@ -7,17 +7,13 @@ import gc
 
 import pytest
 import torch
-from support.layers import LAYERS
+from support.layers import LAYERS, generator
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from orthobench.nn import GRU, LSTM, ScoRNN, ScoRNNCell, compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 QUICK = {"ScoRNN", "LSTM"}
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def compile_whole(module):
@@ -39,8 +35,7 @@ def assert_same(compiled_layer, layer, x, state=None):
         loss = sum(each.sin().sum() for each in (outputs, *final))
         gradients = torch.autograd.grad(loss, [x, *module.parameters()], allow_unused=True, materialize_grads=True)
         results.append([outputs, *final, *gradients])
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Layers leave the program: every cell by `torch.export`, and all that docs/layers.md lists as ONNX."""
+"""Layers leave the program by `torch.export` and `torch.jit.trace`; tests/nn/test_any_length.py has ONNX."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import orthobench.nn
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "layers.md"
 WITHOUT_ONNX = {"LRU"}
-ONNX = sorted(set(LAYERS) - WITHOUT_ONNX)
-QUICK = {"EXPRNN", "LSTM"}
 
 
 @pytest.fixture
@@ -69,24 +67,7 @@ def test_traced_program_has_the_same_outputs_and_gradients(name, x):
             output.sin().sum(), list(layer.parameters()), materialize_grads=True, allow_unused=True
         )
         results.append([output, *gradients])
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ONNX]
-)
-@pytest.mark.filterwarnings("ignore")
-def test_onnx_file_gives_the_same_outputs(name, x, tmp_path):
-    pytest.importorskip("onnxscript", reason="the extra orthobench[onnx] is not installed")
-    runtime = pytest.importorskip("onnxruntime")
-    layer = layer_of(name)
-    torch.onnx.export(layer.for_inference(), (x,), tmp_path / "layer.onnx", dynamo=True, verbose=False)
-    session = runtime.InferenceSession(tmp_path / "layer.onnx")
-    other = x.flip(1) * 0.5
-    output, *_ = session.run(None, {session.get_inputs()[0].name: other.numpy()})
-    with torch.no_grad():
-        torch.testing.assert_close(torch.from_numpy(output), layer(other)[0])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -11,23 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.layers import CELLS, LAYERS
+from support.layers import CELLS, LAYERS, generator, tensors, torch_copy
 from torch import nn
-from torch.nn.utils import parameters_to_vector, parametrizations, parametrize, vector_to_parameters
+from torch.nn.utils import parameters_to_vector, parametrizations, vector_to_parameters
 
 from orthobench.errors import UsageError
 from orthobench.nn import GORU, GRU, LSTM, RNN, WRNN, LSTMCell, RNNCell, ScoRNN, ScoRNNCell, constrain
 
 M, N = 3, 16
 each_layer = pytest.mark.parametrize("name", LAYERS)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def tensors(state) -> tuple[torch.Tensor, ...]:
-    return state if isinstance(state, tuple) else (state,)
 
 
 @pytest.fixture
@@ -138,13 +130,8 @@ def test_layer_on_the_meta_device_computes_shapes(name, x):
 
 
 def test_nonlinearity_is_the_activation(x):
-    layer, expected = RNN(M, N, nonlinearity="relu", generator=generator()), nn.RNN(M, N, nonlinearity="relu")
-    with torch.no_grad():
-        expected.weight_ih_l0.copy_(layer.cells[0].input_weight)
-        expected.weight_hh_l0.copy_(layer.cells[0].recurrent_weight)
-        expected.bias_ih_l0.zero_()
-        expected.bias_hh_l0.zero_()
-    torch.testing.assert_close(layer(x)[0], expected(x)[0])
+    layer = RNN(M, N, nonlinearity="relu", generator=generator())
+    torch.testing.assert_close(layer(x)[0], torch_copy(layer, nonlinearity="relu")(x)[0])
 
 
 @pytest.mark.parametrize(
@@ -284,34 +271,6 @@ def test_reset_draws_a_constrained_weight_anew():
     constrain(layer.cells[0], "recurrent_weight")
     left, _, right = torch.linalg.svd(reset_with(layer))  # the nearest orthogonal matrix
     torch.testing.assert_close(layer.cells[0].recurrent_weight, left @ right, rtol=0, atol=1e-5)
-
-
-class Doubled(nn.Module):
-    """A parametrisation that cannot tell from which tensor a weight comes."""
-
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return 2 * weight
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(
-    ("replace", "why"),
-    [
-        (lambda cell: parametrize.register_parametrization(cell, "bias", Doubled()), "does not implement"),
-        (lambda cell: nn.utils.weight_norm(cell, "recurrent_weight"), "it is not a parameter"),
-        (lambda cell: setattr(cell, "bias", nn.Parameter(torch.zeros(2))), "its shape is [2], not [16]"),
-    ],
-    ids=["no inverse", "hook", "shape"],
-)
-def test_reset_that_a_weight_refuses_changes_nothing(replace, why):
-    layer = RNN(M, N, num_layers=2, generator=generator())
-    constrain(layer.cells[0], "recurrent_weight")
-    replace(layer.cells[1])
-    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    with pytest.raises(UsageError, match=r"^cells\.1\.\w+ cannot be drawn again \(") as refusal:
-        layer.reset_parameters()
-    assert why in str(refusal.value)
-    assert all(tensor.equal(before[name]) for name, tensor in layer.state_dict().items())
 
 
 def test_subclass_with_another_constructor_is_reset():

@@ -6,14 +6,11 @@ see. The layers here are in float32, because kernels run only in this type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from support.layers import LAYERS
-from torch import nn
+from support.layers import LAYERS, generator, small_layer
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -35,20 +32,9 @@ each_operation = pytest.mark.parametrize(
     "name", [name if name in OPERATIONS else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS]
 )
 REFUSED = "first derivatives only"
+UNUSED: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
 QUICK = {"GRU", "ScuRNN"}
 STEPS, BATCH, INPUTS, UNITS = 3, 2, 2, 4
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def layer_of(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
-    settings: dict[str, Any] = {"block_size": 3} if name == "LRU" else {}
-    layer: Any = LAYERS[name](INPUTS, UNITS, generator=generator(), dtype=dtype, **settings)
-    if name == "ENRNN":
-        layer.cells[0].normalised.fill_(True)  # so that the spectral radius has a part in it
-    return layer
 
 
 def random(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -60,26 +46,24 @@ def x() -> torch.Tensor:
     return random(STEPS, BATCH, INPUTS)
 
 
-def wrong_second_derivatives(make: Callable[[torch.dtype], nn.Module], x: torch.Tensor) -> str:
-    """Return what is wrong with the second derivatives of a layer, "" if each is right or refused.
+@each_layer
+def test_second_derivatives_are_right_or_refused(name, x):
+    """They are those of the squared norm of the gradient, as in a gradient penalty; each one is asked for alone.
 
-    They are those of the squared norm of the gradient, as in a gradient penalty; each one is asked for alone. Only a
-    kernel has to refuse one, because a loop of a layer's own consists of torch's operations.
+    Only a kernel has to refuse one, because a loop of a layer's own consists of torch's operations.
     """
 
     def second(dtype, index):
         """The derivative with respect to the input, or to a parameter."""
-        layer, inputs = make(dtype), x.to(dtype).requires_grad_()
+        layer, inputs = small_layer(name, dtype), x.to(dtype).requires_grad_()
         targets = [inputs, *layer.parameters()]
-        gradients = torch.autograd.grad(
-            layer(inputs)[0].square().sum(), targets, create_graph=True, allow_unused=True, materialize_grads=True
-        )
+        gradients = torch.autograd.grad(layer(inputs)[0].square().sum(), targets, create_graph=True, **UNUSED)
         penalty = sum(each.square().sum() for each in gradients)
-        return torch.autograd.grad(penalty, targets[index], allow_unused=True, materialize_grads=True)[0]
+        return torch.autograd.grad(penalty, targets[index], **UNUSED)[0]
 
     refused = 0
     forget_used()
-    for index in range(1 + len(list(make(torch.float32).parameters()))):
+    for index in range(1 + len(list(small_layer(name).parameters()))):
         try:
             derivative = second(torch.float32, index)
         except RuntimeError as error:
@@ -87,49 +71,14 @@ def wrong_second_derivatives(make: Callable[[torch.dtype], nn.Module], x: torch.
                 raise
             refused += 1
         else:
-            expected = second(torch.float64, index)
-            if not torch.allclose(derivative.double(), expected, rtol=1e-3, atol=1e-4):
-                return f"derivative {index} is {derivative}, not {expected}"
-    return "" if refused or "cpu" not in last_used() else "it runs a kernel, and no second derivative is refused"
-
-
-@each_layer
-def test_second_derivatives_are_right_or_refused(name, x):
-    assert wrong_second_derivatives(partial(layer_of, name), x) == ""
-
-
-class Loop(nn.Module):
-    """A layer with a time loop of its own, as docs/extend.md shows one."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.decay = nn.Parameter(torch.linspace(0.2, 0.9, INPUTS, dtype=dtype))
-
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h, steps = torch.zeros_like(inputs[0]), []
-        for step in inputs:
-            h = self.decay * h + (1 - self.decay) * step.tanh()
-            steps.append(h)
-        return torch.stack(steps), h
-
-
-def test_second_derivatives_of_a_loop_in_torch_need_no_refusal(x):
-    assert wrong_second_derivatives(Loop, x) == ""
-
-
-def test_kernel_that_refuses_no_second_derivative_is_found(x):
-    class Lost(Loop):
-        def forward(self, inputs):
-            layer_of("GRU")(inputs.detach().float())
-            return super().forward(inputs)
-
-    assert "it runs a kernel" in wrong_second_derivatives(Lost, x)
+            torch.testing.assert_close(derivative.double(), second(torch.float64, index), rtol=1e-3, atol=1e-4)
+    assert refused or "cpu" not in last_used()
 
 
 @pytest.mark.parametrize("name", ["GRU", "ScoRNN", "Mamba"])
 @pytest.mark.parametrize("way", ["hessian", "hvp", "vhp"])
 def test_functional_second_derivatives_are_refused(way, name, x):
-    layer = layer_of(name)
+    layer = small_layer(name)
     arguments = (lambda inputs: layer(inputs)[0].square().sum(), x, *([] if way == "hessian" else [x]))
     with pytest.raises(RuntimeError, match=REFUSED):
         getattr(torch.autograd.functional, way)(*arguments)
@@ -153,7 +102,7 @@ def with_dual_numbers(layer, x, v):
 )
 def test_forward_derivatives_are_adjoint_to_backward_ones(way, name, x):
     """<u, J v> = <J^T u, v>, where the kernels compute J^T u."""
-    layer, v, inputs = layer_of(name).requires_grad_(False), random(*x.shape, seed=2), x.clone().requires_grad_()
+    layer, v, inputs = small_layer(name).requires_grad_(False), random(*x.shape, seed=2), x.clone().requires_grad_()
     output = layer(inputs)[0]
     u = random(*output.shape, seed=3)
     (backward,) = torch.autograd.grad(output, inputs, u)
@@ -162,7 +111,7 @@ def test_forward_derivatives_are_adjoint_to_backward_ones(way, name, x):
 
 
 def test_forward_derivative_of_a_backward_pass_is_refused(x):
-    layer, inputs = layer_of("GRU"), x.requires_grad_()
+    layer, inputs = small_layer("GRU"), x.requires_grad_()
     output = layer(inputs)[0]
     with forward_ad.dual_level():
         gradient = forward_ad.make_dual(torch.ones_like(output), torch.ones_like(output))
@@ -172,20 +121,20 @@ def test_forward_derivative_of_a_backward_pass_is_refused(x):
 
 @each_operation
 def test_traced_graph_is_a_function_of_its_input(name, x):
-    layer, other = layer_of(name), random(*x.shape, seed=2)
+    layer, other = small_layer(name), random(*x.shape, seed=2)
     graph = make_fx(lambda inputs: layer(inputs)[0])(x)
     torch.testing.assert_close(graph(other), layer(other)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_graph_that_is_traced_before_autograd_is_a_function_of_its_input(x):
-    layer, other = layer_of("LSTM"), random(*x.shape, seed=2)
+    layer, other = small_layer("LSTM"), random(*x.shape, seed=2)
     graph = make_fx(lambda inputs: layer(inputs)[0], pre_dispatch=True)(x)
     torch.testing.assert_close(graph(other), layer(other)[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("mode", ["real", "fake"])
 def test_traced_gradient_is_a_function_of_its_input(mode, x):
-    layer, other = layer_of("LSTM"), random(*x.shape, seed=2)
+    layer, other = small_layer("LSTM"), random(*x.shape, seed=2)
 
     def gradient(inputs):
         inputs = inputs.detach().requires_grad_()
@@ -197,7 +146,7 @@ def test_traced_gradient_is_a_function_of_its_input(mode, x):
 
 @each_operation
 def test_fake_tensors_have_shapes_and_leave_nothing_behind(name, x):
-    layer = layer_of(name)
+    layer = small_layer(name)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = mode.from_tensor(x)
     with mode:
@@ -208,23 +157,19 @@ def test_fake_tensors_have_shapes_and_leave_nothing_behind(name, x):
     expected = layer(x)[0]
     expected.sum().backward()
     assert inside.shape == outside.shape == expected.shape
-    torch.testing.assert_close(expected, layer_of(name)(x)[0])
+    torch.testing.assert_close(expected, small_layer(name)(x)[0])
 
 
 @each_layer
 def test_negative_bits_of_inputs_and_gradients_are_resolved(name, x):
-    layer = layer_of(name)
+    layer = small_layer(name)
     results = []
     for sign in (torch.neg, torch._neg_view):
         inputs = x.clone().requires_grad_()
         output = layer(sign(inputs))[0]
         gradients = torch.autograd.grad(output, [inputs, *layer.parameters()], sign(random(*output.shape)), **UNUSED)
         results.append([output, *gradients])
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-
-
-UNUSED = {"allow_unused": True, "materialize_grads": True}
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 class Wrapped(torch.Tensor):
@@ -260,7 +205,7 @@ class Observer(TorchDispatchMode):
 
 @each_layer
 def test_wrapped_tensors_and_dispatch_modes_see_the_operations(name, x):
-    layer, before = layer_of(name), Wrapped.count
+    layer, before = small_layer(name), Wrapped.count
     expected = layer(x)[0]
     with torch.no_grad():
         actual = layer(Wrapped(x))[0]
@@ -275,7 +220,7 @@ def test_wrapped_tensors_and_dispatch_modes_see_the_operations(name, x):
 @pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_mkldnn], ids=["sparse", "mkldnn"])
 @pytest.mark.parametrize("name", ["GRU", "ScoRNN", "Mamba"])
 def test_inputs_in_other_layouts_get_the_answer_of_torch(name, convert, x):
-    layer, answers = layer_of(name), []
+    layer, answers = small_layer(name), []
     for backend in ("auto", "reference"):
         with use_backend(backend), torch.no_grad():
             try:
@@ -289,17 +234,16 @@ def test_inputs_in_other_layouts_get_the_answer_of_torch(name, convert, x):
 
 
 def test_sparse_gradients_are_read(x):
-    layer, places = layer_of("LSTM"), torch.tensor([[[0, 2, 2, 1]]])
+    layer, places = small_layer("LSTM"), torch.tensor([[[0, 2, 2, 1]]])
     results = []
     for sparse in (False, True):
         found = torch.gather(layer(x)[0], 0, places, sparse_grad=sparse)
         results.append(torch.autograd.grad(found.square().sum(), list(layer.parameters())))
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(*results)
 
 
 def test_batched_gradients_are_refused_in_one_line(x):
-    output = layer_of("GRU")(x.requires_grad_())[0]
+    output = small_layer("GRU")(x.requires_grad_())[0]
     with pytest.raises(RuntimeError, match="use `use_backend"):
         torch.autograd.grad(output, x, torch.ones(2, *output.shape), is_grads_batched=True)
 
@@ -311,7 +255,7 @@ def test_flops_are_those_of_the_products(name, gates, of_start, x):
     At the first step `of_start` gates multiply the initial state, which nothing trains. GRU's third one multiplies the
     reset state.
     """
-    layer = layer_of(name)
+    layer = small_layer(name)
     rows, steps = 2 * STEPS * BATCH, gates * UNITS
     with FlopCounterMode(display=False) as forward, torch.no_grad():
         layer(x)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from support.layers import LAYERS
-from torch import nn
+from support.layers import LAYERS, generator, small_layer
 from torch.func import functional_call, grad, hessian, jacrev, vmap
 
 from orthobench.nn import DeltaNet, ScoRNN, ScuRNN
@@ -15,21 +12,9 @@ from orthobench.nn import DeltaNet, ScoRNN, ScuRNN
 each_layer = pytest.mark.parametrize("name", LAYERS)
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def layer_of(name: str, **options: Any) -> nn.Module:
-    settings: dict[str, Any] = {"block_size": 3} if name == "LRU" else {}
-    layer: Any = LAYERS[name](2, 4, generator=generator(), **settings, **options)
-    if name == "ENRNN":
-        layer.cells[0].normalised.fill_(True)  # so that the spectral radius has a part in it
-    return layer
-
-
 @each_layer
 def test_transforms_give_the_gradients_of_autograd(name):
-    layer = layer_of(name, dtype=torch.float64)
+    layer = small_layer(name, dtype=torch.float64)
     x = torch.randn(5, 3, 2, dtype=torch.float64, generator=generator(1))
     parameters = {key: each.detach() for key, each in layer.named_parameters()}
 
@@ -47,7 +32,7 @@ def test_transforms_give_the_gradients_of_autograd(name):
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "PDSSM"])  # its gradient is a surrogate
 def test_second_derivatives_match_finite_differences(name):
-    layer = layer_of(name, dtype=torch.float64)
+    layer = small_layer(name, dtype=torch.float64)
     x = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
     names, start = zip(*layer.named_parameters(), strict=True)
 
