@@ -100,8 +100,8 @@ REACHING := tests/test_spec.py tests/cli/test_cli.py tests/cli/test_db.py tests/
 test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-minimum.txt \
-	  --editable '.[audio,hub,mlflow,onnx,parquet,postgresql,ray,search,slurm,tensorboard,trackio,wandb]' pytest \
-	  pytest-xdist hypothesis torchvision aiohttp flask flask-cors onnxruntime 'pyarrow<18' # newer ones need NumPy 2
+	  --editable '.[audio,hub,mlflow,onnx,parquet,postgresql,ray,search,slurm,tensorboard,trackio,vision,wandb]' pytest \
+	  pytest-xdist hypothesis aiohttp flask flask-cors onnxruntime 'pyarrow<18' # newer ones need NumPy 2
 	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -p no:cacheprovider $(OPTIONS) $(REACHING)
 
 # The newest versions of everything, without constraints.txt, in an environment of their own.

@@ -37,6 +37,7 @@ EXTRAS = {
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
     "trackio": ("trackio",),
+    "vision": ("torchvision",),
     "wandb": ("wandb",),
 }
 """The packages of each extra in pyproject.toml."""
@@ -53,6 +54,7 @@ USES = {
     "slurm": "`executor='slurm'`",
     "tensorboard": "`log_to='tensorboard'`",
     "trackio": "`log_to='trackio'`",
+    "vision": "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from",
     "wandb": "`log_to='wandb'`",
 }
 """What each extra is for."""
