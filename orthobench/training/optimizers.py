@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from orthobench.errors import unknown
 from orthobench.model import OptimizerName
 from orthobench.recurrence import plain_tensors
 from orthobench.recurrence.cpu import call_c, optimiser
@@ -428,15 +429,21 @@ def build_optimizer(
         weight_decay: decoupled decay, for `adamw` only (Loshchilov and Hutter, Decoupled Weight Decay Regularization,
             ICLR 2019).
         exempt: parameters without this decay.
+
+    Raises:
+        UsageError: a plugin's own setting names an optimiser that does not exist.
     """
+    make = _MAKERS.get(name)
+    if make is None:
+        raise unknown("optimiser", name, _MAKERS)
     if name == "adamw":
         free = {id(parameter) for parameter in exempt}
         parts = [(weight_decay, [p for p in parameters if id(p) not in free])]
         parts.append((0.0, [p for p in parameters if id(p) in free]))
         groups = [{"params": members, "weight_decay": decay} for decay, members in parts if members]
-        optimizer = _MAKERS[name](groups, lr=learning_rate)
+        optimizer = make(groups, lr=learning_rate)
     else:
-        optimizer = _MAKERS[name](parameters, lr=learning_rate)
+        optimizer = make(parameters, lr=learning_rate)
     if parameters and parameters[0].is_cuda:
         set_capturable(optimizer, True)
     return optimizer

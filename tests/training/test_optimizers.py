@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from orthobench.errors import UsageError
 from orthobench.model import OptimizerName
 from orthobench.recurrence import use_backend
 from orthobench.recurrence.cpu import optimiser
@@ -288,3 +289,8 @@ def test_learning_rate_as_a_tensor_changes_no_number(name, monkeypatch):
     torch.testing.assert_close(_trained(name, capturable=True), expected, **close)
     for start in (True, False):
         torch.testing.assert_close(_trained(name, capturable=start, reload_at=10), expected, **close)
+
+
+def test_unknown_optimiser_of_a_plugin_names_the_nearest():
+    with pytest.raises(UsageError, match="unknown optimiser 'addam': did you mean adam"):
+        build_optimizer("addam", [torch.nn.Parameter(torch.zeros(1))], 1e-3)  # type: ignore[arg-type]
