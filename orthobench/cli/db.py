@@ -94,14 +94,12 @@ def repair(
     file: Annotated[Path, typer.Argument(help="The new file.")],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Copy what is readable of a damaged SQLite file to a new one.
+    """Copy what SQLite can read of a damaged file to a new one.
 
-    The damaged file stays as it is. A run that cannot be read is left out with its rows, and the command that trained
-    it trains it again. Rename the new file to the old name, so that it finds the kept weights and checkpoints.
+    The damaged file stays as it is. Rows of a run that is lost are left out, and the command that trained it trains it
+    again. Rename the new file to the old name, so that it finds the kept weights and checkpoints.
     """
     repaired = api.repair(file, db)
-    for fault in repaired.faults:
-        typer.echo(fault)
     for name, count in repaired.copied.items():
         lost = repaired.lost[name]
         if count or lost != 0:

@@ -221,6 +221,7 @@ DAMAGE_WORDS = re.compile(
 """Messages without their own error code, which show that the tables differ from this package's."""
 SHOWN_PROBLEMS = 3
 RESTORE = "restore a backup"
+CORRECT = f"correct or delete the row in SQL, or {RESTORE}"
 
 _logger = logging.getLogger(__name__)
 
@@ -278,15 +279,17 @@ def primary_code(error: BaseException | None) -> int:
 
 
 def damaged(location: Location | Path, *problems: str, fix: str = "") -> DamagedError:
-    """Return the error for a damaged database; its line has the first problems and the fix."""
-    return DamagedError(f"{location} is damaged: {summary(problems)}; {fix or _fix(Location.of(location))}")
+    """Return the error for a damaged database; its line has the first problems and the fix.
 
-
-def _fix(location: Location) -> str:
-    """Return what the user can do about a damaged database."""
-    if location.file is None:
-        return f"correct or delete the row in SQL, or {RESTORE}"
-    return f"`{shell_command('db', 'repair', 'repaired.db', '--db', location)}` copies what can be read, or {RESTORE}"
+    Args:
+        fix: what the user can do; by default a repair, which a server's database does not need.
+    """
+    words = shell_command("db", "repair", "repaired.db", "--db", location)
+    is_server = Location.of(location).file is None
+    fix = fix or (CORRECT if is_server else f"`{words}` copies what can be read, or {RESTORE}")
+    error = DamagedError(f"{location} is damaged: {summary(problems)}; {fix}")
+    error.problem = summary(problems)
+    return error
 
 
 def is_damage(error: BaseException) -> bool:
@@ -299,9 +302,7 @@ def is_damage(error: BaseException) -> bool:
 
 def problem_of(error: Exception) -> str:
     """Return the problem in an error of `damaged`, without the fix, or the first line of another error."""
-    line = first_line(error)
-    problem = line.partition(" is damaged: ")[2]
-    return problem.rpartition("; `")[0] or problem.removesuffix(f"; {RESTORE}") or line
+    return getattr(error, "problem", "") or first_line(error)
 
 
 def summary(problems: Sequence[str]) -> str:
