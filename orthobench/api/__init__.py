@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orthobench.api import databases as databases
     from orthobench.api import descriptions as descriptions
     from orthobench.api import files as files
+    from orthobench.api import gate as gate
     from orthobench.api import names as names
     from orthobench.api import papers as papers
     from orthobench.api import placement as placement
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from orthobench.errors import UsageError as UsageError
     from orthobench.gate.check import CheckResult as CheckResult
     from orthobench.gate.verdict import Finding as Finding
-    from orthobench.gate.verdict import Moments as Moments
     from orthobench.options.run_options import RunOptions as RunOptions
     from orthobench.options.run_options import SweepOptions as SweepOptions
     from orthobench.planning.estimate import Estimate as Estimate
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from orthobench.session.tuned_session import TunedColumn as TunedColumn
     from orthobench.session.tuned_session import TunedModel as TunedModel
     from orthobench.store.tables import Run as Run
+    from orthobench.system.location import Location as Location
     from orthobench.system.signals import Stopped as Stopped
     from orthobench.training.events import EventSink as EventSink
 
@@ -125,15 +126,16 @@ RECORDS = {
     "analysis.compare": ("Contrast", "Differences"),
     "analysis.compare_databases": ("DatabaseComparison", "Lone"),
     "analysis.statistics": ("Median",),
-    "gate.verdict": ("Finding", "Moments"),
+    "gate.verdict": ("Finding",),
     "planning.estimate": ("Estimate",),
     "planning.match": ("MatchedSize",),
     "planning.search": ("Trial", "Tuning"),
     "planning.sweep_plan": ("SweepPlan", "Totals"),
     "session.tuned_session": ("TunedModel",),
     "store.tables": ("Run",),
+    "system.location": ("Location",),
 }
-"""The types of what the functions return, for annotations, by the module that defines them."""
+"""The types of what the functions take and return, for annotations, by the module that defines them."""
 MODULES = (
     "benchmarks",
     "commands",
@@ -141,6 +143,7 @@ MODULES = (
     "databases",
     "descriptions",
     "files",
+    "gate",
     "names",
     "papers",
     "placement",

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from orthobench.display.display import Display
 from orthobench.gate.check import CheckResult, check_baseline
+from orthobench.gate.result_files import cells as cells
+from orthobench.gate.result_files import refuse_files as refuse_files
+from orthobench.gate.result_files import write_files as write_files
 from orthobench.options.arguments import Count, Database, FileName, Seed, Texts
 from orthobench.options.checked import checked
 from orthobench.options.run_options import RunOptions, SweepOptions

@@ -13,6 +13,7 @@ from orthobench.plugins import Catalog, PluginKind
 from orthobench.plugins.layers import classes_of as classes_of
 from orthobench.plugins.layers import without_folder as without_folder
 from orthobench.store.result import Status
+from orthobench.store.sqlite import OWN as OWN
 from orthobench.store.sqlite import connect
 from orthobench.store.sqlite import database_words as database_words
 from orthobench.store.sqlite import default_database as default_database

@@ -1,14 +1,11 @@
 """The command line: a module per command, which parses, calls `orthobench.api`, and prints what comes back.
 
-A command imports nothing but `api`, `display`, `errors`, `options` and `system`, at its top. `api` and `display` load
-their own modules on first use, so help, completion and error messages do not wait for SQLAlchemy, numpy or torch.
+A command imports nothing but `api`, `display`, `errors` and `options`, at its top. `api` and `display` load their own
+modules on first use, so help, completion and error messages do not wait for SQLAlchemy, numpy or torch.
 """
 
 from __future__ import annotations
 
-import codecs
-import errno
-import io
 import logging
 import os
 import re
@@ -20,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -30,12 +27,7 @@ from orthobench.cli import completion
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, traceback_text, without_passwords
 from orthobench.options.arguments import refuse_one_gpu
-from orthobench.options.run_options import CLUSTERS, HOW, JOBS_VARIABLE, WHAT, WHERE
-from orthobench.system.files import storage_error
-from orthobench.system.location import DATABASE_VARIABLE, from_home, variable
-from orthobench.system.output import harmless_output, open_closed_streams
-from orthobench.system.own_code import described
-from orthobench.system.signals import stop_while_torch_is_loaded
+from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "compare-tuned", "place", "reproduce", "study"),
@@ -70,18 +62,6 @@ SWEPT = {"--seeds": "3", "--grid": "KEY=V1,V2"}
 """Options of `sweep` that somebody may give to `run`, with a value each."""
 NUMBERS = ("--grid", "--where")
 """Those of them whose values are mostly numbers."""
-SPELLED = "orthobench.spelled"
-"""The name of the error handler for characters that an encoding lacks."""
-SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
-"""Symbols in tables and their ASCII spellings; any other character that an encoding lacks becomes a question mark."""
-
-
-def _spell(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(SPELLINGS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(SPELLED, _spell)
 
 
 class Command(TyperCommand):
@@ -123,7 +103,8 @@ def _from_home(value: Any) -> Any:
     """Return the value of a parameter, with the home folder in place of ~ at the beginning of a path."""
     if isinstance(value, list):
         return list(map(_from_home, value))
-    return Path(from_home(str(value))) if isinstance(value, Path) else value
+    # Not `expanduser` of Path, because that raises an error for an unknown user.
+    return Path(os.path.expanduser(value)) if isinstance(value, Path) else value  # noqa: PTH111
 
 
 def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
@@ -245,60 +226,26 @@ class Warnings(logging.Handler):
             self.handleError(record)
 
 
-def main() -> None:
-    """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
-    open_closed_streams()
-    for name in (DATABASE_VARIABLE, JOBS_VARIABLE):
-        if name in os.environ:  # typer takes them as they are
-            os.environ[name] = variable(name)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
-            stream.reconfigure(errors=SPELLED)
-    with harmless_output():
-        _run_command()
+def main() -> int:
+    """Run the command of this process, and return its exit code: bad input gets one line and 2, an interrupted run 130.
 
-
-def _run_command() -> None:
+    Any other error is passed on.
+    """
     logging.basicConfig(format="%(message)s", handlers=[Warnings()])
-    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
+    verbose = sys.argv[1:2] in (["-v"], ["--verbose"])
     logging.getLogger("orthobench").setLevel(logging.DEBUG if verbose else logging.INFO)
-    stop_while_torch_is_loaded()
     if "_ORTHOBENCH_COMPLETE" in os.environ:
         completion.join_colons()
     try:
-        code = app(prog_name="orthobench", standalone_mode=False)
-    except OrthobenchError as error:
-        _fail(str(error), verbose)
-    except typer.TyperException as error:
-        _fail(_message(error), verbose)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    except BrokenPipeError:
-        _end_without_reader()
-    except BaseException as error:  # a layer may exit or raise anything, and Python would print its text as it is
-        if isinstance(error, SystemExit) and "_ORTHOBENCH_COMPLETE" in os.environ:  # the end of a completion
-            raise
-        if isinstance(error, SystemExit) and isinstance(
-            error.__context__, BrokenPipeError
-        ):  # typer turns one into this
-            _end_without_reader()
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            name = max(Path(str(error.filename)).parts, key=len)
-            _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            _fail(str(storage_error("the output", error)), verbose)
-        _print_traceback(verbose)
-        hint = "" if verbose else " (orthobench -v shows the calls)"
-        typer.echo(f"error: {described(error)}{hint}", err=True)
-        sys.exit(1)
-    sys.exit(code or 0)
-
-
-def _end_without_reader() -> NoReturn:
-    """End as a program ends whose output nobody reads any more, such as `orthobench ls | head`."""
-    # Python flushes the standard streams at its end, which would fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
-    sys.exit(141)
+        return int(app(prog_name="orthobench", standalone_mode=False) or 0)
+    except typer.Abort:
+        return 130
+    except (OrthobenchError, typer.TyperException) as error:
+        if verbose:
+            typer.echo(traceback_text(), err=True)
+        message = _message(error) if isinstance(error, typer.TyperException) else str(error)
+        typer.echo("error: " + without_passwords(spelled(" ".join(message.split()))), err=True)
+        return 2
 
 
 def _message(error: typer.TyperException) -> str:
@@ -366,14 +313,3 @@ def _takes(context: Any, flag: str) -> bool:
     """Return whether a command has an option with values of this name."""
     named = [parameter for parameter in context.command.params if flag in parameter.opts]
     return any(not parameter.is_flag for parameter in named)
-
-
-def _fail(message: str, verbose: bool) -> None:
-    _print_traceback(verbose)
-    typer.echo("error: " + without_passwords(spelled(" ".join(message.split()))), err=True)
-    sys.exit(2)
-
-
-def _print_traceback(verbose: bool) -> None:
-    if verbose:
-        typer.echo(traceback_text(), err=True)

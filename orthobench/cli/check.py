@@ -9,22 +9,15 @@ from typing import Annotated
 import typer
 
 from orthobench import api
-from orthobench.cli import outcomes, records
+from orthobench.cli import outcomes
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import Json, Quiet, spelled, with_options
 from orthobench.cli.sessions import displayed
+from orthobench.display import print_json
 from orthobench.errors import UpdateRefusedError, UsageError, counted
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.run_options import RunOptions
 from orthobench.options.seeds import MAX_SEEDS
-from orthobench.system.files import check_folder, write_text
-from orthobench.system.kinds import refuse_other_kinds
-
-NOTE = (
-    "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %. "
-    "In parentheses: shown, not counted."
-)
-"""The note below the Markdown table."""
 
 
 @filtered("task", "model", "preset")
@@ -89,10 +82,7 @@ def command(
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
-    for file, kind in ((junit, "XML"), (markdown, "Markdown")):
-        if file is not None:
-            check_folder(file)
-            refuse_other_kinds(file, kind)
+    api.gate.refuse_files(junit, markdown)
     with displayed(quiet, hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
@@ -109,21 +99,14 @@ def command(
             display=display,
         )
     result = replace(result, findings=[replace(each, reason=spelled(each.reason)) for each in result.findings])
-    rows = [outcomes.of_finding(finding) for finding in result.findings]
     if update and result.had_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
-        records.print_json(result.record())
+        print_json(result.record())
     elif result.had_values or not update:
-        outcomes.print_outcomes(rows)
+        outcomes.print_outcomes([outcomes.of_finding(finding) for finding in result.findings])
         typer.echo(result.summary)
-    if junit is not None:
-        cases = [
-            (f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(result.findings, rows, strict=True)
-        ]
-        write_text(junit, outcomes.junit("orthobench check", cases))
-    if markdown is not None:
-        write_text(markdown, outcomes.markdown(f"orthobench check: {result.summary}", rows, NOTE))
+    api.gate.write_files(result.findings, junit, markdown)
     if not update:
         raise typer.Exit(result.exit_code)
     try:

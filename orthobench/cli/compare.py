@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from orthobench import api
-from orthobench.cli import outcomes, records
+from orthobench.cli import outcomes
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, Paired, Value
+from orthobench.display import print_json
 
 
 @filtered()
@@ -41,6 +42,6 @@ def command(
     """
     compared = api.compare(db, *selections, value=value, paired=paired, where=filters.texts())
     if json:
-        records.print_json([outcomes.contrast_record(each, value) for each in compared])
+        print_json([outcomes.contrast_record(each, value) for each in compared])
     else:
         outcomes.print_contrasts(compared, value, db)

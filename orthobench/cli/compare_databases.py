@@ -11,9 +11,9 @@ from orthobench import api
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import Json, Paired, Value
 from orthobench.cli.outcomes import changes, contrast_record, of_contrast, print_contrast, print_csv, print_outcomes
-from orthobench.cli.records import console, print_json
+from orthobench.cli.records import console
+from orthobench.display import print_json
 from orthobench.errors import UsageError
-from orthobench.system.location import Location
 
 COLUMNS = (
     "where",
@@ -35,8 +35,8 @@ COLUMNS = (
 
 @filtered()
 def command(
-    first: Annotated[Location, typer.Argument(metavar="FIRST", parser=Location.of, help="A file or a URL.")],
-    second: Annotated[Location, typer.Argument(metavar="SECOND", parser=Location.of, help="Another database.")],
+    first: Annotated[api.Location, typer.Argument(metavar="FIRST", parser=api.Location.of, help="A file or a URL.")],
+    second: Annotated[api.Location, typer.Argument(metavar="SECOND", parser=api.Location.of, help="Another database.")],
     value: Value = "end",
     paired: Paired = None,
     filters: Filters = NO_FILTERS,

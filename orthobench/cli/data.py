@@ -11,7 +11,8 @@ from rich.filesize import decimal
 from orthobench import api, display
 from orthobench.cli import Command, CommandGroup
 from orthobench.cli.options import DataFolder, Json, Quiet, print_help
-from orthobench.cli.records import TEXT, print_json, print_table
+from orthobench.cli.records import TEXT, print_table
+from orthobench.display import print_json
 from orthobench.options.data_folder import data_folder
 
 app = typer.Typer(

@@ -14,7 +14,8 @@ from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.merge import command as merge
 from orthobench.cli.merge import copied_weights
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
-from orthobench.cli.records import TEXT, echo_log, print_json, print_table
+from orthobench.cli.records import TEXT, echo_log, print_table
+from orthobench.display import print_json
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
 

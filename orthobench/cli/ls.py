@@ -10,6 +10,7 @@ from orthobench import api
 from orthobench.cli import records
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.display import print_json
 from orthobench.errors import NoMatchError
 
 FURTHER = ("at_best_validation", "solved_at", "tags", "weights", "settings")
@@ -37,7 +38,7 @@ def command(
         listed, remark = [], str(error)
     records.echo_log(db)
     if json:
-        records.print_json(listed)
+        print_json(listed)
     elif not listed:
         empty = f"{db} holds no runs yet. Train one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)

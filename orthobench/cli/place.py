@@ -20,8 +20,9 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.cli.records import print_json, show_duration
+from orthobench.cli.records import show_duration
 from orthobench.cli.sessions import displayed, report_failures
+from orthobench.display import print_json
 from orthobench.options.assignments import parse_assignments
 from orthobench.options.run_options import SweepOptions
 

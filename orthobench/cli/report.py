@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -13,7 +14,6 @@ from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat
-from orthobench.system.files import is_stream
 
 
 @filtered()
@@ -104,6 +104,10 @@ def command(
     if isinstance(written, str):
         print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
-        # On the other stream if the report may have gone to this one.
-        to_stream = out is not None and is_stream(out)
-        typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])), err=to_stream)
+        lines = "\n".join(map(str, written if isinstance(written, list) else [written]))
+        typer.echo(lines, err=out is not None and _is_output(out))
+
+
+def _is_output(file: Path) -> bool:
+    """Return whether the report went where this program prints, as /dev/stdout is, so that nothing else may follow."""
+    return os.path.samestat(file.stat(), os.fstat(1))

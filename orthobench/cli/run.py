@@ -19,8 +19,9 @@ from orthobench.cli.options import (
     check_names,
     with_options,
 )
-from orthobench.cli.records import print_json, result_line
+from orthobench.cli.records import result_line
 from orthobench.cli.sessions import displayed
+from orthobench.display import print_json
 from orthobench.errors import UsageError
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.assignments import parse_assignments

@@ -9,20 +9,17 @@ from typing import Annotated
 
 import typer
 
-from orthobench import api
+from orthobench import api, display
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
 from orthobench.cli.records import echo_log
 from orthobench.errors import UsageError
 from orthobench.options.arguments import PORT
-from orthobench.system.location import Location
-from orthobench.system.output import lasting_output
-from orthobench.system.signals import handled
 
 
 @contextmanager
-def live_page(db: Location, port: int | None = None) -> Iterator[None]:
+def live_page(db: api.Location, port: int | None = None) -> Iterator[None]:
     """Serve the page of a database until the context ends, and print its address.
 
     Args:
@@ -59,7 +56,7 @@ def command(
     `orthobench ls --help` explains the filters.
     """
     opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=filters.texts())
-    with handled(), lasting_output(), opened as server:
+    with display.lasting_output(), opened as server:
         try:
             missing = db.file is not None and not db.file.exists()
             typer.echo(f"{server.address} {'waits for' if missing else 'shows'} {db}; Ctrl-C ends it")

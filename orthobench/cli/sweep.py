@@ -24,9 +24,10 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.cli.records import print_json, print_summary
+from orthobench.cli.records import print_summary
 from orthobench.cli.serve import live_page
 from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.display import print_json
 from orthobench.errors import UsageError, shell_command
 from orthobench.options.arguments import LARGEST_SEED, PORT
 from orthobench.options.assignments import parse_assignments

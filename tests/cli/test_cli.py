@@ -39,7 +39,7 @@ def test_import_of_the_command_line_loads_nothing_heavy():
 
 def test_reading_the_database_does_not_load_torch(after, tmp_path, tiny_options):
     (run,) = json.loads(after(("run", "adding", "rnn", *tiny_options))("ls", "--json").out)
-    code = "import sys\nfrom orthobench.cli import main\n"
+    code = "import sys\nfrom orthobench.__main__ import main\n"
     for words in (["ls"], ["show", run["run"]]):
         code += f"sys.argv = {['orthobench', *words]}\ntry: main()\nexcept SystemExit: pass\n"
         code += f"print(sorted(set(sys.modules) & {HEAVY - {'sqlalchemy'}}))\n"
@@ -449,7 +449,7 @@ WITHOUT_TORCH = [
 def test_quick_commands_do_not_load_torch(tmp_path):
     """In one process, whose modules are those of all of them."""
     code = (
-        "import sys\nfrom orthobench.cli import main\n"
+        "import sys\nfrom orthobench.__main__ import main\n"
         f"for words in {WITHOUT_TORCH}:\n"
         "    sys.argv = ['orthobench', *words]\n"
         "    try:\n        main()\n"
@@ -502,8 +502,8 @@ def test_full_disk_behind_the_output_is_one_line(tmp_path, words):
 
 def test_output_is_complete_in_a_limited_encoding():
     """Tables and JSON are printed without typer, which has its own answer."""
-    program = "import sys; from orthobench import cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
-    program += "; cli.typer.echo = print; cli.main()"
+    program = "import sys; from orthobench import __main__, cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
+    program += "; cli.typer.echo = print; __main__.main()"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "+- end")
