@@ -11,11 +11,9 @@ import os
 import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +22,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from orthobench import api
 from orthobench.cli import completion
-from orthobench.cli.options import is_assignment, spelled
-from orthobench.errors import OrthobenchError, UsageError, traceback_text, without_passwords
-from orthobench.options.arguments import refuse_one_gpu
+from orthobench.cli.options import spelled
+from orthobench.errors import OrthobenchError, traceback_text, without_passwords
 from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
 
 GROUPS = {
@@ -65,7 +62,7 @@ NUMBERS = ("--grid", "--where")
 
 
 class Command(TyperCommand):
-    """A command that knows ~ in paths, and refuses an empty path and a second value of an option that takes one."""
+    """A command that knows ~ in paths, and groups the options of training in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of commands that train under headings, because they have thirty."""
@@ -85,18 +82,9 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        check_arguments(self, ctx, args)
         rest = super().parse_args(ctx, args)
         ctx.params = {name: _from_home(value) for name, value in ctx.params.items()}
         return rest
-
-
-class CommandGroup(TyperGroup):
-    """A group of commands that checks its own options in the same way."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        check_arguments(self, ctx, args)
-        return super().parse_args(ctx, args)
 
 
 def _from_home(value: Any) -> Any:
@@ -105,30 +93,6 @@ def _from_home(value: Any) -> Any:
         return list(map(_from_home, value))
     # Not `expanduser` of Path, because that raises an error for an unknown user.
     return Path(os.path.expanduser(value)) if isinstance(value, Path) else value  # noqa: PTH111
-
-
-def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
-    """Check that no path is empty, that each option with one value is given at most once, and that no GPU is named.
-
-    Raises:
-        UsageError: an option is given twice, a path is empty, or a device is a single GPU; the message names it.
-    """
-    if ctx.resilient_parsing:  # shell completion
-        return
-    # Parsed here as well, because the context only keeps the last value of an option.
-    values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
-    for parameter, count in Counter(parameters).items():
-        name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
-        if count > 1 and parameter.param_type_name == "option" and not parameter.multiple:
-            raise UsageError(f"{name} is given twice: give it once")
-        value = values.get(parameter.name)
-        if parameter.type_descriptor.annotation is Path and "" in (
-            value if isinstance(value, (list, tuple)) else [value]
-        ):
-            shown = name if name.startswith("-") else parameter.metavar or parameter.name.upper()
-            raise UsageError(f"{shown} is empty, as from a shell variable that is not set: give a path")
-        if parameter.name == "device":
-            refuse_one_gpu(value)
 
 
 @cache
@@ -161,7 +125,7 @@ class Modules(Mapping[str, Any]):
         return load(name)
 
 
-class Commands(CommandGroup):
+class Commands(TyperGroup):
     """The list of commands in groups, in the order of their use."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -249,67 +213,9 @@ def main() -> int:
 
 
 def _message(error: typer.TyperException) -> str:
-    """Return the message for an error in the arguments."""
-    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    """Return the message for an error in the arguments, with the command whose help explains them."""
     message = error.format_message().replace("Value error, ", "")
     message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
     message = message.replace("Input should", "should")
-    if context is None:
-        return message
-    if message.startswith("No such option") and (hint := _hint_of_option(str(option), context)):
-        message = f"No such option: {option}: {hint}"
-    elif hint := _hint(context, message):
-        message = f"{message.rstrip('.')}: {hint}"
-    return f"{message} (help: {context.command_path} --help)"
-
-
-def _hint(context: Any, message: str) -> str:
-    """Suggest a correction for arguments that the command does not understand; "" if there is none."""
-    found = re.search(r"extra argument\S* \((.*)\)", message)
-    if found is None:
-        return ""
-    extra = found.group(1).split()
-    for first, second in pairwise(sys.argv):
-        if first.endswith(",") and not first.startswith("-"):
-            return f"a list has no spaces: write {first}{second}"
-        if is_assignment(second) and (second in extra or not first.startswith("-")):
-            if _takes(context, "--grid") and ("," in second or ".." in second):
-                return f"values to combine are written --grid {second}"
-            if _takes(context, "--set"):
-                return f"a setting is written -s {second}"
-            if _takes(context, "--where"):
-                return f"a condition is written --where {second}"
-    suffix = Path(extra[0]).suffix
-    if suffix in (".db", ".sqlite") and _takes(context, "--db"):
-        return f"a database is written --db {extra[0]}"
-    if suffix and _takes(context, "--out"):
-        return f"the file is written --out {extra[0]}"
-    for place, option in enumerate(sys.argv):
-        rest = list(takewhile(lambda word: word in extra, sys.argv[place + 2 :]))
-        is_number = all(re.match(r"[-+.]?\d", word) for word in rest)
-        if rest and option in LISTS and (is_number or option not in NUMBERS):
-            return f"a list has no spaces: write {','.join([sys.argv[place + 1], *rest])}"
-    if _takes(context, "--models"):
-        return "models are written --models A,B"
-    if context.command.name == "run":
-        return "`orthobench sweep TASK --models A,B` trains several models"
-    return ""
-
-
-def _hint_of_option(option: str, context: Any) -> str:
-    """Say how a command takes what somebody has written as an option; "" if it does not know it."""
-    name = option.lstrip("-").replace("-", "_")
-    if option in ("--model", "--models") and any(each.name == "model" for each in context.command.params):
-        return "the model follows the task, as in adding scornn"
-    if context.command.name == "run" and option in SWEPT:
-        return f"`orthobench sweep TASK --models MODEL {option} {SWEPT[option]}` trains several runs"
-    if not _takes(context, "--set"):
-        return ""
-    meant = api.descriptions.setting_of(name)
-    return f"a setting is written -s {meant}=VALUE" if meant else ""
-
-
-def _takes(context: Any, flag: str) -> bool:
-    """Return whether a command has an option with values of this name."""
-    named = [parameter for parameter in context.command.params if flag in parameter.opts]
-    return any(not parameter.is_flag for parameter in named)
+    context = getattr(error, "ctx", None)
+    return message if context is None else f"{message} (help: {context.command_path} --help)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from orthobench import api
 from orthobench.cli import outcomes
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import Json, Quiet, spelled, with_options
 from orthobench.cli.sessions import displayed
 from orthobench.display import print_json
@@ -28,7 +29,7 @@ def command(
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Restrict to this run, such as adding/lstm; may be repeated."),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds, in place of the baseline's.")
     ] = None,
@@ -82,12 +83,11 @@ def command(
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
-    api.gate.refuse_files(junit, markdown)
     with displayed(quiet, hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
             only=only or (),
-            where=filters.texts(),
+            where=where,
             seeds=seeds,
             first_seed=first_seed,
             db=db,
@@ -95,6 +95,8 @@ def command(
             for_update=update,
             fail_on_speed=fail_on_speed,
             history=history,
+            junit=junit,
+            markdown=markdown,
             options=options,
             display=display,
         )
@@ -106,7 +108,7 @@ def command(
     elif result.had_values or not update:
         outcomes.print_outcomes([outcomes.of_finding(finding) for finding in result.findings])
         typer.echo(result.summary)
-    api.gate.write_files(result.findings, junit, markdown)
+    result.write_files()
     if not update:
         raise typer.Exit(result.exit_code)
     try:

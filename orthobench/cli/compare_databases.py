@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orthobench import api
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import Json, Paired, Value
 from orthobench.cli.outcomes import changes, contrast_record, of_contrast, print_contrast, print_csv, print_outcomes
 from orthobench.cli.records import console
@@ -39,7 +39,7 @@ def command(
     second: Annotated[api.Location, typer.Argument(metavar="SECOND", parser=api.Location.of, help="Another database.")],
     value: Value = "end",
     paired: Paired = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print a table as CSV; first_n and second_n count runs.")] = False,
 ) -> None:
@@ -50,7 +50,7 @@ def command(
     """
     if json and csv:
         raise UsageError("--json and --csv are different outputs: give one of them")
-    compared = api.compare_databases(first, second, value=value, paired=paired, where=filters.texts())
+    compared = api.compare_databases(first, second, value=value, paired=paired, where=where)
     names = [str(first), str(second)]
     if json:
         print_json(_record(compared, names, value))

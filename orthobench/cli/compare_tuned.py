@@ -17,7 +17,6 @@ from orthobench.cli.options import (
     MatchParameters,
     Quiet,
     WrittenDatabase,
-    check_names,
     models_option,
     split_names,
     with_options,
@@ -78,7 +77,7 @@ def command(
             "command goes on. --models and -t name fewer, and --dry-run states the time.",
             err=True,
         )
-    check_names(None, names, options.plugins)
+    api.names.check_names(None, names, options.plugins)
     with displayed(quiet, plan=False) as display:
         columns = api.compare_tuned(
             split_names(tasks, "--task adding,S3") if tasks else [],

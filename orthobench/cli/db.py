@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,8 @@ import typer
 from rich.filesize import decimal
 
 from orthobench import api
-from orthobench.cli import Command, CommandGroup
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli import Command
+from orthobench.cli.filters import filtered
 from orthobench.cli.merge import command as merge
 from orthobench.cli.merge import copied_weights
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
@@ -21,7 +22,6 @@ from orthobench.options.arguments import RunsFormat
 
 app = typer.Typer(
     add_completion=False,
-    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -145,7 +145,7 @@ app.command("merge", cls=Command)(merge)
 @app.command(cls=Command)
 @filtered()
 def drop_weights(
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", metavar="best|last|state", help="Restrict to these files; may be repeated."),
@@ -167,7 +167,7 @@ def drop_weights(
     `orthobench ls --help` explains the filters.
     """
     with api.open_results(db) as results:
-        chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
+        chosen = results.weights(where, kinds=kind, older_than=older_than)
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
             rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
@@ -223,7 +223,7 @@ def export(
             help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Write the vectors too: gradient norms through time, heat maps.")
     ] = False,
@@ -237,10 +237,10 @@ def export(
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
     if to:
-        for target, count in api.databases.export_runs(db, to, where=filters.texts()):
+        for target, count in api.databases.export_runs(db, to, where=where):
             typer.echo(f"{counted(count, 'run')} sent to {target}")
         return
     if folder is None:
         raise UsageError("name a folder for the tables, or a destination: orthobench db export --to tensorboard")
-    count, files = api.databases.export_tables(db, folder, form, where=filters.texts(), vectors=vectors)
+    count, files = api.databases.export_tables(db, folder, form, where=where, vectors=vectors)
     typer.echo(f"{counted(count, 'run')} in {', '.join(map(str, files))}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from orthobench import api
 from orthobench.cli import records
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 from orthobench.display import print_json
 from orthobench.errors import NoMatchError
@@ -18,7 +19,7 @@ FURTHER = ("at_best_validation", "solved_at", "tags", "weights", "settings")
 
 @filtered()
 def command(
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     last: Annotated[
         int | None, typer.Option("-n", "--last", min=1, metavar="N", help="The N newest runs only.")
     ] = None,
@@ -33,7 +34,7 @@ def command(
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
     try:
-        listed, remark = api.stored.list_runs(db, filters.texts())[-(last or 0) :], ""
+        listed, remark = api.stored.list_runs(db, where)[-(last or 0) :], ""
     except NoMatchError as error:
         listed, remark = [], str(error)
     records.echo_log(db)

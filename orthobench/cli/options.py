@@ -8,7 +8,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -278,11 +278,6 @@ def confirm(question: str) -> None:
         raise typer.Abort
 
 
-def is_assignment(word: str) -> bool:
-    """Return whether a word has the form of a setting, such as hidden_size=64."""
-    return re.match(r"[A-Za-z_]\w*=", word) is not None
-
-
 def split_names(values: Iterable[str], example: str = "--models scornn,lstm") -> list[str]:
     """Return the names in the values of an option such as `--models`.
 
@@ -299,14 +294,12 @@ def split_names(values: Iterable[str], example: str = "--models scornn,lstm") ->
     return names
 
 
-def check_names(task: str | None, models: Iterable[str], plugins: Collection[Path] | None) -> None:
-    """Refuse an unknown task or model before torch is loaded, which takes seconds.
+def refuse_besides_file(others: object, kept: str) -> None:
+    """Refuse arguments that say what to train, if `--file` says so.
 
-    Raises:
-        UsageError: a name is unknown. With plugin files, nothing is checked here, because loading them needs torch.
+    Args:
+        others: true if there are some.
+        kept: the options that override the file.
     """
-    models = list(models)
-    for word in (task or "", *models):
-        if is_assignment(word):
-            raise UsageError(f"'{word}' is neither a task nor a model: a setting is written -s {word}")
-    api.names.check_names(task, models, plugins or ())
+    if others:
+        raise UsageError(f"--file names the runs already: leave everything else but {kept} out, or leave --file out")

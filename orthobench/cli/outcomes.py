@@ -37,7 +37,7 @@ class Outcome:
 def of_finding(finding: api.Finding) -> Outcome:
     """Return a finding of `check`: means with standard deviations, and the loss with its upper bound."""
     color = COLORS.get(finding.verdict, "yellow") if finding.counts or finding.ending == "skipped" else ""
-    return Outcome(api.gate.cells(finding), color)
+    return Outcome(finding.cells, color)
 
 
 def of_contrast(contrast: api.Contrast, label: str = "") -> Outcome:

@@ -16,7 +16,6 @@ from orthobench.cli.options import (
     Json,
     Quiet,
     WrittenDatabase,
-    check_names,
     split_names,
     with_options,
 )
@@ -59,7 +58,7 @@ def command(
     results come with the installation. Columns follow one after the other, each with the cell's rank. The same command
     goes on where it was interrupted. --dry-run states the time. See docs/comparison.md.
     """
-    check_names(None, [model], options.plugins)
+    api.names.check_names(None, [model], options.plugins)
     settings = parse_assignments(set_ or [])
     placements: list[api.Placement] = []
     with displayed(quiet, plan=False) as display:

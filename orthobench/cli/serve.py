@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from orthobench import api, display
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
 from orthobench.cli.records import echo_log
@@ -46,7 +46,7 @@ def command(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = PORT,
     label: Labels = None,
     all_versions: AllVersions = False,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Serve the page to a browser on this machine. New points appear while runs train.
@@ -55,7 +55,7 @@ def command(
     docs/publish.md.
     `orthobench ls --help` explains the filters.
     """
-    opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=filters.texts())
+    opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=where)
     with display.lasting_output(), opened as server:
         try:
             missing = db.file is not None and not db.file.exists()

@@ -1,9 +1,8 @@
 """Checks of single rows, which may be a stranger's: their values, and what they say of each other.
 
 SQLite keeps any value in any column. The types of the columns refuse values that none of ours can have
-(`orthobench.store.column_types`), and the records of a run and of its environment are checked when they are loaded, so
-that a value that cannot be read ends a command with one line. `faults_in` reads every row, before a merge and for
-`db info`.
+(`orthobench.store.column_types`), and the records of a run and of its environment are checked when they are loaded. So
+a value that cannot be read ends a command with one line. `faults_in` reads every row, before a merge and for `db info`.
 """
 
 from __future__ import annotations

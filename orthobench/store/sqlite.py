@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -213,12 +212,6 @@ DAMAGE_CODES = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
     sqlite3.SQLITE_IOERR_READ,
 }
-DAMAGE_WORDS = re.compile(
-    r"no such (table|column|index|function|module|collation)|has no column|already exists|duplicate column"
-    r"|malformed|unsupported file format|unknown encoding",
-    re.IGNORECASE,
-)
-"""Messages without their own error code, which show that the tables differ from this package's."""
 SHOWN_PROBLEMS = 3
 RESTORE = "restore a backup"
 CORRECT = f"correct or delete the row in SQL, or {RESTORE}"
@@ -336,8 +329,8 @@ def translated(file: Path, error: BaseException, read: Path | None = None) -> Or
             return unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN:
             return unwritable(f"database {file}", str(error), MAKE_WRITABLE)
-    if isinstance(error, sqlite3.Error) and DAMAGE_WORDS.search(str(error)):
-        return damaged(read, str(error))
+        case sqlite3.SQLITE_ERROR:  # the statements are this package's, so the file's tables differ
+            return damaged(read, str(error))
     return None
 
 
