@@ -109,7 +109,13 @@ class StorageError(OrthobenchError):
 
 
 class DamagedError(StorageError):
-    """A database is damaged; after the user has restored a backup, the same command continues from there."""
+    """A database is damaged; after the user has restored a backup, the same command continues from there.
+
+    Attributes:
+        problem: what is wrong with it, without the fix.
+    """
+
+    problem = ""
 
 
 def installation(extra: str) -> str:

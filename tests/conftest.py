@@ -72,7 +72,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def alembic_migration() -> Iterator[Callable[[Connection, str], None]]:
+def alembic_migration() -> Iterator[Callable[[Connection], None]]:
     """Let alembic write the statements of a new SQLite database once, because they are most of a small run's time.
 
     The value is the migration by alembic itself, for a test that needs tables on the pages that users have.
@@ -83,19 +83,18 @@ def alembic_migration() -> Iterator[Callable[[Connection, str], None]]:
     def statements() -> list[str]:
         engine = create_engine("sqlite://")
         with engine.begin() as connection:
-            migrate(connection, "head")
+            migrate(connection)
             database: Any = connection.connection.dbapi_connection
             return [
                 statement for statement in database.iterdump() if statement not in {"BEGIN TRANSACTION;", "COMMIT;"}
             ]
 
-    def quick(connection: Connection, to: str) -> None:
-        is_new = connection.dialect.name == "sqlite" and not inspect(connection).get_table_names()
-        if is_new and to in ("head", opening.REVISIONS[-1]):
+    def quick(connection: Connection) -> None:
+        if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
             for statement in statements():
                 connection.exec_driver_sql(statement)
         else:
-            migrate(connection, to)
+            migrate(connection)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_migrate", quick)

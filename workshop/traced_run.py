@@ -19,7 +19,7 @@ def on_call(frame, event, argument):
         called.add((Path(code.co_filename).relative_to(package).as_posix(), code.co_qualname))
 
 
-from orthobench.cli import main
+from orthobench.__main__ import main
 
 sys.argv = ["orthobench", *sys.argv[2:]]
 sys.setprofile(on_call)

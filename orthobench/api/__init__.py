@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from orthobench.api.comparisons import compare as compare
     from orthobench.api.comparisons import compare_databases as compare_databases
     from orthobench.api.diagnosis import doctor as doctor
-    from orthobench.api.gate import check as check
     from orthobench.api.papers import SmallResult as SmallResult
     from orthobench.api.papers import StudyResult as StudyResult
     from orthobench.api.papers import reproduce as reproduce
@@ -75,8 +74,8 @@ if TYPE_CHECKING:
     from orthobench.errors import StorageError as StorageError
     from orthobench.errors import UsageError as UsageError
     from orthobench.gate.check import CheckResult as CheckResult
+    from orthobench.gate.check import check as check
     from orthobench.gate.verdict import Finding as Finding
-    from orthobench.gate.verdict import Moments as Moments
     from orthobench.options.run_options import RunOptions as RunOptions
     from orthobench.options.run_options import SweepOptions as SweepOptions
     from orthobench.planning.estimate import Estimate as Estimate
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from orthobench.session.tuned_session import TunedColumn as TunedColumn
     from orthobench.session.tuned_session import TunedModel as TunedModel
     from orthobench.store.tables import Run as Run
+    from orthobench.system.location import Location as Location
     from orthobench.system.signals import Stopped as Stopped
     from orthobench.training.events import EventSink as EventSink
 
@@ -97,7 +97,6 @@ NAMES = {
     "api.citing": ("cite",),
     "api.comparisons": ("compare", "compare_databases"),
     "api.diagnosis": ("doctor",),
-    "api.gate": ("check",),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("report",),
     "api.results": ("Results", "open_results", "repair"),
@@ -111,29 +110,16 @@ NAMES = {
     "arrays.in_memory": ("Data",),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "display.display": ("Display", "JobsDisplay"),
-    "gate.check": ("CheckResult",),
+    "gate.check": ("CheckResult", "check"),
     "options.run_options": ("RunOptions", "SweepOptions"),
     "session.session": ("SweepResult",),
     "session.tuned_session": ("TunedColumn",),
+    "system.location": ("Location",),
     "system.signals": ("Stopped",),
     "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),
 }
-"""The names of the API, by the module that defines them."""
-
-RECORDS = {
-    "analysis.compare": ("Contrast", "Differences"),
-    "analysis.compare_databases": ("DatabaseComparison", "Lone"),
-    "analysis.statistics": ("Median",),
-    "gate.verdict": ("Finding", "Moments"),
-    "planning.estimate": ("Estimate",),
-    "planning.match": ("MatchedSize",),
-    "planning.search": ("Trial", "Tuning"),
-    "planning.sweep_plan": ("SweepPlan", "Totals"),
-    "session.tuned_session": ("TunedModel",),
-    "store.tables": ("Run",),
-}
-"""The types of what the functions return, for annotations, by the module that defines them."""
+"""The names of the API, by the module that defines them. The other types above are for annotations alone."""
 MODULES = (
     "benchmarks",
     "commands",
@@ -156,7 +142,7 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports nam
     def __getattr__(name: str) -> Any:
         if name in MODULES:
             return import_module(f"{__name__}.{name}")
-        for module, names in (*NAMES.items(), *RECORDS.items()):
+        for module, names in NAMES.items():
             if name in names:
                 # Kept, because Python asks this function only for names that the module lacks.
                 value = globals()[name] = getattr(import_module(f"orthobench.{module}"), name)

@@ -24,7 +24,7 @@ from orthobench.store.merge import copy_to_file, opened_unchanged
 from orthobench.store.query import Table
 from orthobench.store.query import query as query
 from orthobench.store.result import is_key
-from orthobench.store.sqlite import damaged, is_protected, summary
+from orthobench.store.sqlite import is_protected, summary
 from orthobench.store.sqlite import protect as set_protection
 from orthobench.system.cycles import without_cycle_search
 from orthobench.system.location import Location
@@ -106,16 +106,9 @@ def describe(db: Location, check: bool = False) -> Info:
 
 
 def upgrade(db: Location) -> tuple[str, str, Path | None]:
-    """Upgrade the schema of a database; return the old and the new one, and the path of the copy of an older file.
-
-    Raises:
-        DamagedError: rows are damaged; nothing is changed then.
-    """
-    content = describe_database(db, check=True)
-    if content.problems:
-        raise damaged(db, *content.problems)
+    """Upgrade the schema of a database; return the old and the new one, and the path of the copy of an older file."""
+    old, new = schemas.stored_revision(db), schemas.HEAD
     open_store(db).close()
-    old, new = content.schema, schemas.HEAD
     return old, new, schemas.backup_of(db.file, old) if db.file is not None and old != new else None
 
 

@@ -18,7 +18,6 @@ from orthobench.papers.usage import paper_values
 from orthobench.planning.file import sweep_schema as sweep_schema
 from orthobench.plugins import Catalog, Plugin
 from orthobench.plugins.layers import ADAPTER as ADAPTER
-from orthobench.settings import NOTATIONS, SHORT_NAMES
 from orthobench.spec.index import description, index
 
 
@@ -27,12 +26,6 @@ def settings_of(words: Iterable[str]) -> dict[str, dict[str, Any]]:
     plugins = index()["plugins"]
     groups = [plugins.get(f"{kind}/{word}", {}).get("settings", ()) for word in words for kind in ("task", "model")]
     return {setting["name"]: setting for group in (index()["training"], *groups) for setting in group}
-
-
-def setting_of(name: str) -> str | None:
-    """Return the full name of a setting from its name, a paper's symbol or a short name; None if it is unknown."""
-    name, catalog = (NOTATIONS | SHORT_NAMES).get(name, name), Catalog()
-    return name if name in settings_of([*catalog.names("task"), *catalog.names("model")]) else None
 
 
 def studies() -> list[dict[str, str]]:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from orthobench.arrays.words import is_own_data
-from orthobench.errors import UsageError
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.plugins.layers import classes_of as classes_of
 from orthobench.plugins.layers import without_folder as without_folder
 from orthobench.store.result import Status
+from orthobench.store.sqlite import OWN as OWN
 from orthobench.store.sqlite import connect
 from orthobench.store.sqlite import database_words as database_words
 from orthobench.store.sqlite import default_database as default_database
@@ -61,10 +61,7 @@ def check_names(task: str | None, models: Sequence[str], plugins: Collection[Pat
     if plugins:
         return
     catalog = Catalog()
-    if task is not None:
-        if task in catalog.names("model") and set(models) & set(catalog.names("task")):
-            raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
-        if not is_own_data(task):  # which is read with its settings later
-            catalog.find("task", task)
+    if task is not None and not is_own_data(task):  # which is read with its settings later
+        catalog.find("task", task)
     for model in models:
         catalog.find("model", catalog.named(model))

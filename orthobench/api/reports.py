@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from orthobench.api.opened import SomeResults, opened
 from orthobench.options.arguments import FileName, Label, Name, ReportFormat, Texts, is_image
@@ -15,46 +15,6 @@ from orthobench.reporting.account.names import NO_LABELS
 from orthobench.settings.filters import read_conditions
 from orthobench.spec.index import index
 from orthobench.training.settled import status_in
-
-
-@overload
-def report(
-    results: SomeResults,
-    out: FileName | None = None,
-    *,
-    form: Literal["html"] = "html",
-    paper: Name | None = None,
-    table: Label | None = None,
-    figure: Label | None = None,
-    commentary: FileName | None = None,
-    columns: Texts = (),
-    bold_best: bool = False,
-    unmeasured: bool = False,
-    labels: Mapping[str, str] = NO_LABELS,
-    all_versions: bool = False,
-    where: Texts = (),
-    **conditions: Any,
-) -> Path: ...
-
-
-@overload
-def report(
-    results: SomeResults,
-    out: FileName | None = None,
-    *,
-    form: ReportFormat,
-    paper: Name | None = None,
-    table: Label | None = None,
-    figure: Label | None = None,
-    commentary: FileName | None = None,
-    columns: Texts = (),
-    bold_best: bool = False,
-    unmeasured: bool = False,
-    labels: Mapping[str, str] = NO_LABELS,
-    all_versions: bool = False,
-    where: Texts = (),
-    **conditions: Any,
-) -> Path | list[Path] | str: ...
 
 
 @checked

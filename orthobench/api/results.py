@@ -122,19 +122,19 @@ def open_results(db: Database | None = None) -> Results:
 
 @checked
 def repair(file: File, db: Database | None = None) -> Repaired:
-    """Copy the rows of a damaged SQLite file that can be read to a new file; the damaged one stays as it is.
+    """Copy the rows of a damaged file that SQLite can read to a new file; the damaged one stays as it is.
 
-    A run that cannot be read is left out with its rows, and the command that trained it trains it again.
+    The command that trained a lost run trains it again.
 
     Args:
         file: the new file.
         db: as for `open_results`.
 
     Returns:
-        How many rows of each table were copied and lost, and a line for each broken row.
+        How many rows of each table were copied and lost.
 
     Raises:
-        UsageError: there is no such database, it is on a server, or the new file exists.
+        UsageError: there is no such database, it is on a server or has another schema, or the new file exists.
         StorageError: SQLite cannot read the schema of the damaged file, so that only a backup helps.
     """
     from orthobench.store.repair import repair

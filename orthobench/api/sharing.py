@@ -35,10 +35,10 @@ from orthobench.plugins import Catalog
 from orthobench.session.verify import train_again
 from orthobench.settings.filters import read_conditions
 from orthobench.store import Run, open_store
-from orthobench.store.damage import refuse_faults
 from orthobench.store.merge import Merged, opened_unchanged
 from orthobench.store.merge import merge as merge_store
 from orthobench.store.open import check_writable
+from orthobench.store.row_checks import refuse_faults
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked

@@ -24,6 +24,7 @@ from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location
+from orthobench.system.signals import handled
 from orthobench.training.announcements import running_sweeps
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.settled import status_in
@@ -77,7 +78,7 @@ def serve(
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
     If there is no database yet, the page says so until a run creates it. While a sweep trains, the page shows its
-    progress and the runs to come.
+    progress and the runs to come. Until the server is closed, SIGTERM ends the main thread's block as Ctrl-C does.
 
     Args:
         db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
@@ -97,7 +98,7 @@ def serve(
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
     cache = PartCache()
-    with ExitStack() as stack:
+    with handled(), ExitStack() as stack:
 
         def newest() -> Any:
             if not opened:

@@ -1,41 +1,30 @@
 """The command line: a module per command, which parses, calls `orthobench.api`, and prints what comes back.
 
-A command imports nothing but `api`, `display`, `errors`, `options` and `system`, at its top. `api` and `display` load
-their own modules on first use, so help, completion and error messages do not wait for SQLAlchemy, numpy or torch.
+A command imports nothing but `api`, `display`, `errors` and `options`, at its top. `api` and `display` load their own
+modules on first use, so help, completion and error messages do not wait for SQLAlchemy, numpy or torch.
 """
 
 from __future__ import annotations
 
-import codecs
-import errno
-import io
 import logging
 import os
 import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from orthobench import api
 from orthobench.cli import completion
-from orthobench.cli.options import is_assignment, spelled
-from orthobench.errors import OrthobenchError, UsageError, traceback_text, without_passwords
-from orthobench.options.arguments import refuse_one_gpu
-from orthobench.options.run_options import CLUSTERS, HOW, JOBS_VARIABLE, WHAT, WHERE
-from orthobench.system.files import storage_error
-from orthobench.system.location import DATABASE_VARIABLE, from_home, variable
-from orthobench.system.output import harmless_output, open_closed_streams
-from orthobench.system.own_code import described
-from orthobench.system.signals import stop_while_torch_is_loaded
+from orthobench.cli.options import spelled
+from orthobench.errors import OrthobenchError, traceback_text, without_passwords
+from orthobench.options.run_options import CLUSTERS, HOW, WHAT, WHERE
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "compare-tuned", "place", "reproduce", "study"),
@@ -70,22 +59,10 @@ SWEPT = {"--seeds": "3", "--grid": "KEY=V1,V2"}
 """Options of `sweep` that somebody may give to `run`, with a value each."""
 NUMBERS = ("--grid", "--where")
 """Those of them whose values are mostly numbers."""
-SPELLED = "orthobench.spelled"
-"""The name of the error handler for characters that an encoding lacks."""
-SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
-"""Symbols in tables and their ASCII spellings; any other character that an encoding lacks becomes a question mark."""
-
-
-def _spell(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(SPELLINGS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(SPELLED, _spell)
 
 
 class Command(TyperCommand):
-    """A command that knows ~ in paths, and refuses an empty path and a second value of an option that takes one."""
+    """A command that knows ~ in paths, and groups the options of training in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of commands that train under headings, because they have thirty."""
@@ -105,49 +82,17 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        check_arguments(self, ctx, args)
         rest = super().parse_args(ctx, args)
         ctx.params = {name: _from_home(value) for name, value in ctx.params.items()}
         return rest
-
-
-class CommandGroup(TyperGroup):
-    """A group of commands that checks its own options in the same way."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        check_arguments(self, ctx, args)
-        return super().parse_args(ctx, args)
 
 
 def _from_home(value: Any) -> Any:
     """Return the value of a parameter, with the home folder in place of ~ at the beginning of a path."""
     if isinstance(value, list):
         return list(map(_from_home, value))
-    return Path(from_home(str(value))) if isinstance(value, Path) else value
-
-
-def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
-    """Check that no path is empty, that each option with one value is given at most once, and that no GPU is named.
-
-    Raises:
-        UsageError: an option is given twice, a path is empty, or a device is a single GPU; the message names it.
-    """
-    if ctx.resilient_parsing:  # shell completion
-        return
-    # Parsed here as well, because the context only keeps the last value of an option.
-    values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
-    for parameter, count in Counter(parameters).items():
-        name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
-        if count > 1 and parameter.param_type_name == "option" and not parameter.multiple:
-            raise UsageError(f"{name} is given twice: give it once")
-        value = values.get(parameter.name)
-        if parameter.type_descriptor.annotation is Path and "" in (
-            value if isinstance(value, (list, tuple)) else [value]
-        ):
-            shown = name if name.startswith("-") else parameter.metavar or parameter.name.upper()
-            raise UsageError(f"{shown} is empty, as from a shell variable that is not set: give a path")
-        if parameter.name == "device":
-            refuse_one_gpu(value)
+    # Not `expanduser` of Path, because that raises an error for an unknown user.
+    return Path(os.path.expanduser(value)) if isinstance(value, Path) else value  # noqa: PTH111
 
 
 @cache
@@ -180,7 +125,7 @@ class Modules(Mapping[str, Any]):
         return load(name)
 
 
-class Commands(CommandGroup):
+class Commands(TyperGroup):
     """The list of commands in groups, in the order of their use."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -245,135 +190,32 @@ class Warnings(logging.Handler):
             self.handleError(record)
 
 
-def main() -> None:
-    """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
-    open_closed_streams()
-    for name in (DATABASE_VARIABLE, JOBS_VARIABLE):
-        if name in os.environ:  # typer takes them as they are
-            os.environ[name] = variable(name)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
-            stream.reconfigure(errors=SPELLED)
-    with harmless_output():
-        _run_command()
+def main() -> int:
+    """Run the command of this process, and return its exit code: bad input gets one line and 2, an interrupted run 130.
 
-
-def _run_command() -> None:
+    Any other error is passed on.
+    """
     logging.basicConfig(format="%(message)s", handlers=[Warnings()])
-    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
+    verbose = sys.argv[1:2] in (["-v"], ["--verbose"])
     logging.getLogger("orthobench").setLevel(logging.DEBUG if verbose else logging.INFO)
-    stop_while_torch_is_loaded()
     if "_ORTHOBENCH_COMPLETE" in os.environ:
         completion.join_colons()
     try:
-        code = app(prog_name="orthobench", standalone_mode=False)
-    except OrthobenchError as error:
-        _fail(str(error), verbose)
-    except typer.TyperException as error:
-        _fail(_message(error), verbose)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    except BrokenPipeError:
-        _end_without_reader()
-    except BaseException as error:  # a layer may exit or raise anything, and Python would print its text as it is
-        if isinstance(error, SystemExit) and "_ORTHOBENCH_COMPLETE" in os.environ:  # the end of a completion
-            raise
-        if isinstance(error, SystemExit) and isinstance(
-            error.__context__, BrokenPipeError
-        ):  # typer turns one into this
-            _end_without_reader()
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            name = max(Path(str(error.filename)).parts, key=len)
-            _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            _fail(str(storage_error("the output", error)), verbose)
-        _print_traceback(verbose)
-        hint = "" if verbose else " (orthobench -v shows the calls)"
-        typer.echo(f"error: {described(error)}{hint}", err=True)
-        sys.exit(1)
-    sys.exit(code or 0)
-
-
-def _end_without_reader() -> NoReturn:
-    """End as a program ends whose output nobody reads any more, such as `orthobench ls | head`."""
-    # Python flushes the standard streams at its end, which would fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
-    sys.exit(141)
+        return int(app(prog_name="orthobench", standalone_mode=False) or 0)
+    except typer.Abort:
+        return 130
+    except (OrthobenchError, typer.TyperException) as error:
+        if verbose:
+            typer.echo(traceback_text(), err=True)
+        message = _message(error) if isinstance(error, typer.TyperException) else str(error)
+        typer.echo("error: " + without_passwords(spelled(" ".join(message.split()))), err=True)
+        return 2
 
 
 def _message(error: typer.TyperException) -> str:
-    """Return the message for an error in the arguments."""
-    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    """Return the message for an error in the arguments, with the command whose help explains them."""
     message = error.format_message().replace("Value error, ", "")
     message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
     message = message.replace("Input should", "should")
-    if context is None:
-        return message
-    if message.startswith("No such option") and (hint := _hint_of_option(str(option), context)):
-        message = f"No such option: {option}: {hint}"
-    elif hint := _hint(context, message):
-        message = f"{message.rstrip('.')}: {hint}"
-    return f"{message} (help: {context.command_path} --help)"
-
-
-def _hint(context: Any, message: str) -> str:
-    """Suggest a correction for arguments that the command does not understand; "" if there is none."""
-    found = re.search(r"extra argument\S* \((.*)\)", message)
-    if found is None:
-        return ""
-    extra = found.group(1).split()
-    for first, second in pairwise(sys.argv):
-        if first.endswith(",") and not first.startswith("-"):
-            return f"a list has no spaces: write {first}{second}"
-        if is_assignment(second) and (second in extra or not first.startswith("-")):
-            if _takes(context, "--grid") and ("," in second or ".." in second):
-                return f"values to combine are written --grid {second}"
-            if _takes(context, "--set"):
-                return f"a setting is written -s {second}"
-            if _takes(context, "--where"):
-                return f"a condition is written --where {second}"
-    suffix = Path(extra[0]).suffix
-    if suffix in (".db", ".sqlite") and _takes(context, "--db"):
-        return f"a database is written --db {extra[0]}"
-    if suffix and _takes(context, "--out"):
-        return f"the file is written --out {extra[0]}"
-    for place, option in enumerate(sys.argv):
-        rest = list(takewhile(lambda word: word in extra, sys.argv[place + 2 :]))
-        is_number = all(re.match(r"[-+.]?\d", word) for word in rest)
-        if rest and option in LISTS and (is_number or option not in NUMBERS):
-            return f"a list has no spaces: write {','.join([sys.argv[place + 1], *rest])}"
-    if _takes(context, "--models"):
-        return "models are written --models A,B"
-    if context.command.name == "run":
-        return "`orthobench sweep TASK --models A,B` trains several models"
-    return ""
-
-
-def _hint_of_option(option: str, context: Any) -> str:
-    """Say how a command takes what somebody has written as an option; "" if it does not know it."""
-    name = option.lstrip("-").replace("-", "_")
-    if option in ("--model", "--models") and any(each.name == "model" for each in context.command.params):
-        return "the model follows the task, as in adding scornn"
-    if context.command.name == "run" and option in SWEPT:
-        return f"`orthobench sweep TASK --models MODEL {option} {SWEPT[option]}` trains several runs"
-    if not _takes(context, "--set"):
-        return ""
-    meant = api.descriptions.setting_of(name)
-    return f"a setting is written -s {meant}=VALUE" if meant else ""
-
-
-def _takes(context: Any, flag: str) -> bool:
-    """Return whether a command has an option with values of this name."""
-    named = [parameter for parameter in context.command.params if flag in parameter.opts]
-    return any(not parameter.is_flag for parameter in named)
-
-
-def _fail(message: str, verbose: bool) -> None:
-    _print_traceback(verbose)
-    typer.echo("error: " + without_passwords(spelled(" ".join(message.split()))), err=True)
-    sys.exit(2)
-
-
-def _print_traceback(verbose: bool) -> None:
-    if verbose:
-        typer.echo(traceback_text(), err=True)
+    context = getattr(error, "ctx", None)
+    return message if context is None else f"{message} (help: {context.command_path} --help)"

@@ -11,7 +11,8 @@ import typer
 
 from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, Quiet, WrittenDatabase
-from orthobench.cli.records import TEXT, console, print_json, print_table
+from orthobench.cli.records import TEXT, console, print_table
+from orthobench.display import print_json
 from orthobench.errors import UsageError
 
 SLOW = 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -9,22 +10,15 @@ from typing import Annotated
 import typer
 
 from orthobench import api
-from orthobench.cli import outcomes, records
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli import outcomes
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import Json, Quiet, spelled, with_options
 from orthobench.cli.sessions import displayed
+from orthobench.display import print_json
 from orthobench.errors import UpdateRefusedError, UsageError, counted
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.run_options import RunOptions
 from orthobench.options.seeds import MAX_SEEDS
-from orthobench.system.files import check_folder, write_text
-from orthobench.system.kinds import refuse_other_kinds
-
-NOTE = (
-    "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %. "
-    "In parentheses: shown, not counted."
-)
-"""The note below the Markdown table."""
 
 
 @filtered("task", "model", "preset")
@@ -35,7 +29,7 @@ def command(
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Restrict to this run, such as adding/lstm; may be repeated."),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds, in place of the baseline's.")
     ] = None,
@@ -89,15 +83,11 @@ def command(
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
-    for file, kind in ((junit, "XML"), (markdown, "Markdown")):
-        if file is not None:
-            check_folder(file)
-            refuse_other_kinds(file, kind)
     with displayed(quiet, hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
             only=only or (),
-            where=filters.texts(),
+            where=where,
             seeds=seeds,
             first_seed=first_seed,
             db=db,
@@ -105,25 +95,20 @@ def command(
             for_update=update,
             fail_on_speed=fail_on_speed,
             history=history,
+            junit=junit,
+            markdown=markdown,
             options=options,
             display=display,
         )
     result = replace(result, findings=[replace(each, reason=spelled(each.reason)) for each in result.findings])
-    rows = [outcomes.of_finding(finding) for finding in result.findings]
     if update and result.had_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
-        records.print_json(result.record())
+        print_json(result.record())
     elif result.had_values or not update:
-        outcomes.print_outcomes(rows)
+        outcomes.print_outcomes([outcomes.of_finding(finding) for finding in result.findings])
         typer.echo(result.summary)
-    if junit is not None:
-        cases = [
-            (f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(result.findings, rows, strict=True)
-        ]
-        write_text(junit, outcomes.junit("orthobench check", cases))
-    if markdown is not None:
-        write_text(markdown, outcomes.markdown(f"orthobench check: {result.summary}", rows, NOTE))
+    result.write_files()
     if not update:
         raise typer.Exit(result.exit_code)
     try:

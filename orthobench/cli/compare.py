@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from orthobench import api
-from orthobench.cli import outcomes, records
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli import outcomes
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, Paired, Value
+from orthobench.display import print_json
 
 
 @filtered()
@@ -23,7 +25,7 @@ def command(
     ],
     value: Value = "end",
     paired: Paired = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
@@ -39,8 +41,8 @@ def command(
 
     --task, --model, --tag, --status and --where restrict all selections. `orthobench ls --help` explains conditions.
     """
-    compared = api.compare(db, *selections, value=value, paired=paired, where=filters.texts())
+    compared = api.compare(db, *selections, value=value, paired=paired, where=where)
     if json:
-        records.print_json([outcomes.contrast_record(each, value) for each in compared])
+        print_json([outcomes.contrast_record(each, value) for each in compared])
     else:
         outcomes.print_contrasts(compared, value, db)

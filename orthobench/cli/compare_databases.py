@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from orthobench import api
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import Json, Paired, Value
 from orthobench.cli.outcomes import changes, contrast_record, of_contrast, print_contrast, print_csv, print_outcomes
-from orthobench.cli.records import console, print_json
+from orthobench.cli.records import console
+from orthobench.display import print_json
 from orthobench.errors import UsageError
-from orthobench.system.location import Location
 
 COLUMNS = (
     "where",
@@ -35,11 +35,11 @@ COLUMNS = (
 
 @filtered()
 def command(
-    first: Annotated[Location, typer.Argument(metavar="FIRST", parser=Location.of, help="A file or a URL.")],
-    second: Annotated[Location, typer.Argument(metavar="SECOND", parser=Location.of, help="Another database.")],
+    first: Annotated[api.Location, typer.Argument(metavar="FIRST", parser=api.Location.of, help="A file or a URL.")],
+    second: Annotated[api.Location, typer.Argument(metavar="SECOND", parser=api.Location.of, help="Another database.")],
     value: Value = "end",
     paired: Paired = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print a table as CSV; first_n and second_n count runs.")] = False,
 ) -> None:
@@ -50,7 +50,7 @@ def command(
     """
     if json and csv:
         raise UsageError("--json and --csv are different outputs: give one of them")
-    compared = api.compare_databases(first, second, value=value, paired=paired, where=filters.texts())
+    compared = api.compare_databases(first, second, value=value, paired=paired, where=where)
     names = [str(first), str(second)]
     if json:
         print_json(_record(compared, names, value))

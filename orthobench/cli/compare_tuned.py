@@ -17,19 +17,18 @@ from orthobench.cli.options import (
     MatchParameters,
     Quiet,
     WrittenDatabase,
-    check_names,
     models_option,
     split_names,
     with_options,
 )
 from orthobench.cli.outcomes import contrast_record, print_contrasts
-from orthobench.cli.records import NAME, TEXT, cell, console, print_json, print_table, show_duration
+from orthobench.cli.records import NAME, TEXT, cell, console, print_table, show_duration
 from orthobench.cli.sessions import LEFT_TO_ANOTHER, displayed, report_failures
+from orthobench.display import print_json
 from orthobench.errors import shell_command
 from orthobench.options.assignments import parse_assignments
 from orthobench.options.run_options import SweepOptions
 from orthobench.options.seeds import MAX_SEEDS
-from orthobench.system.location import Location
 
 
 @with_options(SweepOptions)
@@ -78,7 +77,7 @@ def command(
             "command goes on. --models and -t name fewer, and --dry-run states the time.",
             err=True,
         )
-    check_names(None, names, options.plugins)
+    api.names.check_names(None, names, options.plugins)
     with displayed(quiet, plan=False) as display:
         columns = api.compare_tuned(
             split_names(tasks, "--task adding,S3") if tasks else [],
@@ -199,7 +198,7 @@ def _print_column(column: api.TunedColumn) -> None:
     out.print()
 
 
-def _print_command(column: api.TunedColumn, db: Location) -> None:
+def _print_command(column: api.TunedColumn, db: api.Location) -> None:
     """Print the command that compares the same runs again."""
     words = api.names.database_words(db, writes=False)
     models = [model for model in column.models if model.runs]

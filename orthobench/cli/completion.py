@@ -11,7 +11,6 @@ import typer
 
 from orthobench import api
 from orthobench.options.arguments import Preset
-from orthobench.system.location import Location
 
 HELP_WIDTH = 60
 """The largest width of a help text, because typer wraps longer ones and fish treats each line as a word."""
@@ -84,7 +83,7 @@ def settings(context: typer.Context, incomplete: str) -> list[Choice]:
 
 def runs(context: typer.Context, incomplete: str) -> list[Choice]:
     """Return the keys of the newest runs in the database given by `--db`, each with a description."""
-    db = Location.of(context.params.get("db") or api.names.default_database(writes=False))
+    db = context.params.get("db") or api.names.default_database(writes=False)
     return list(api.names.runs(db, incomplete))
 
 

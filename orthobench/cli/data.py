@@ -9,14 +9,14 @@ import typer
 from rich.filesize import decimal
 
 from orthobench import api, display
-from orthobench.cli import Command, CommandGroup
+from orthobench.cli import Command
 from orthobench.cli.options import DataFolder, Json, Quiet, print_help
-from orthobench.cli.records import TEXT, print_json, print_table
+from orthobench.cli.records import TEXT, print_table
+from orthobench.display import print_json
 from orthobench.options.data_folder import data_folder
 
 app = typer.Typer(
     add_completion=False,
-    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +10,18 @@ import typer
 from rich.filesize import decimal
 
 from orthobench import api
-from orthobench.cli import Command, CommandGroup
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli import Command
+from orthobench.cli.filters import filtered
 from orthobench.cli.merge import command as merge
 from orthobench.cli.merge import copied_weights
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
-from orthobench.cli.records import TEXT, echo_log, print_json, print_table
+from orthobench.cli.records import TEXT, echo_log, print_table
+from orthobench.display import print_json
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
 
 app = typer.Typer(
     add_completion=False,
-    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -94,14 +95,12 @@ def repair(
     file: Annotated[Path, typer.Argument(help="The new file.")],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Copy what is readable of a damaged SQLite file to a new one.
+    """Copy what SQLite can read of a damaged file to a new one.
 
-    The damaged file stays as it is. A run that cannot be read is left out with its rows, and the command that trained
-    it trains it again. Rename the new file to the old name, so that it finds the kept weights and checkpoints.
+    The damaged file stays as it is. Rows of a run that is lost are left out, and the command that trained it trains it
+    again. Rename the new file to the old name, so that it finds the kept weights and checkpoints.
     """
     repaired = api.repair(file, db)
-    for fault in repaired.faults:
-        typer.echo(fault)
     for name, count in repaired.copied.items():
         lost = repaired.lost[name]
         if count or lost != 0:
@@ -146,7 +145,7 @@ app.command("merge", cls=Command)(merge)
 @app.command(cls=Command)
 @filtered()
 def drop_weights(
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", metavar="best|last|state", help="Restrict to these files; may be repeated."),
@@ -168,7 +167,7 @@ def drop_weights(
     `orthobench ls --help` explains the filters.
     """
     with api.open_results(db) as results:
-        chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
+        chosen = results.weights(where, kinds=kind, older_than=older_than)
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
             rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
@@ -224,7 +223,7 @@ def export(
             help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI], trackio[:DIR] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Write the vectors too: gradient norms through time, heat maps.")
     ] = False,
@@ -238,10 +237,10 @@ def export(
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
     if to:
-        for target, count in api.databases.export_runs(db, to, where=filters.texts()):
+        for target, count in api.databases.export_runs(db, to, where=where):
             typer.echo(f"{counted(count, 'run')} sent to {target}")
         return
     if folder is None:
         raise UsageError("name a folder for the tables, or a destination: orthobench db export --to tensorboard")
-    count, files = api.databases.export_tables(db, folder, form, where=filters.texts(), vectors=vectors)
+    count, files = api.databases.export_tables(db, folder, form, where=where, vectors=vectors)
     typer.echo(f"{counted(count, 'run')} in {', '.join(map(str, files))}")

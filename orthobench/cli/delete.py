@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from orthobench import api
 from orthobench.cli import completion, records
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace, confirm
 from orthobench.errors import NoMatchError, UsageError, counted
 
@@ -19,7 +20,7 @@ def command(
         list[str] | None,
         typer.Argument(metavar="[RUN]...", help="Keys of runs, or their first digits.", autocompletion=completion.runs),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     weights_at: WeightsPlace = None,
@@ -30,7 +31,6 @@ def command(
     Weights that are not next to the database stay, unless --weights-at names their place.
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """
-    where = filters.texts()
     if bool(runs) == bool(where):
         problem = "runs are named by keys and by filters" if runs else "no runs are named"
         raise UsageError(f"{problem}: give either keys, or filters such as --status failed")

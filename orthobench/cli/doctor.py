@@ -10,6 +10,7 @@ import typer
 from orthobench import api
 from orthobench.cli import records
 from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json, spelled
+from orthobench.display import print_json
 
 
 def command(
@@ -27,7 +28,7 @@ def command(
     """
     diagnosis = api.doctor(db, data_folder=data_dir, retest=retest)
     if json:
-        records.print_json(diagnosis.as_json())
+        print_json(diagnosis.as_json())
         raise typer.Exit(diagnosis.exit_code)
     section, width = "", records.console().width - 6
     for finding in diagnosis.findings:

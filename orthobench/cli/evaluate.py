@@ -23,6 +23,7 @@ from orthobench.cli.options import (
     WeightsPlace,
     Which,
 )
+from orthobench.display import print_json
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.assignments import parse_assignments, text
 
@@ -60,7 +61,7 @@ def command(
         model=model,
     )
     if json:
-        records.print_json(asdict(result))
+        print_json(asdict(result))
         return
     data = " ".join(f"{name}={text(value)}" for name, value in result.changed.items()) or "the run's data"
     typer.echo(

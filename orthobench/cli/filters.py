@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,45 +26,24 @@ LETTERS = {"task": ("-t",), "model": ("-m",)}
 """The short names of the options."""
 
 
-@dataclass(frozen=True)
-class Filters:
-    """The filters that the user gave to a command: values by column, and the texts of `--where`.
-
-    Raises:
-        UsageError: a seed is not a number.
-    """
-
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    where: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        """Check the seeds, because a wrong one among several would go unnoticed."""
-        seeds = self.columns.get("seed")
-        if seeds is not None and not all(seed.strip().isdecimal() for seed in seeds.split(",")):
-            raise UsageError(f"--seed {seeds}: give a number, or several as 0,2")
-
-    def texts(self) -> list[str]:
-        """Return the filters as strings such as "task=adding"."""
-        return [*(f"{name}={value}" for name, value in self.columns.items() if value is not None), *self.where]
-
-
-NO_FILTERS = Filters()
-
-
 def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that replaces the parameter `filters` of a command by the options for the filters.
+    """Return a decorator that replaces the parameter `where` of a command by the options for the filters.
+
+    The command gets conditions such as "task=adding".
 
     Args:
         names: the columns that get their own option; if empty, all columns in `SHORT_FORMS`.
     """
     selected = names or tuple(SHORT_FORMS)
 
-    def read(values: dict[str, Any]) -> Filters:
-        texts = {name: values[f"filter_{name}"] for name in selected}
-        columns = {name: ",".join(alternatives) if alternatives else None for name, alternatives in texts.items()}
-        return Filters(columns, values["filter_where"] or ())
+    def read(values: dict[str, Any]) -> list[str]:
+        given = {name: ",".join(values[f"filter_{name}"] or ()) for name in selected if values[f"filter_{name}"]}
+        seeds = given.get("seed", "0").split(",")
+        if not all(seed.strip().isdecimal() for seed in seeds):  # a wrong one among several would go unnoticed
+            raise UsageError(f"--seed {given['seed']}: give a number, or several as 0,2")
+        return [*map("=".join, given.items()), *(values["filter_where"] or ())]
 
-    return with_parameters("filters", _options(selected), read)
+    return with_parameters("where", _options(selected), read)
 
 
 def _options(names: Sequence[str]) -> list[inspect.Parameter]:

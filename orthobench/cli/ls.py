@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from orthobench import api
 from orthobench.cli import records
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.display import print_json
 from orthobench.errors import NoMatchError
 
 FURTHER = ("at_best_validation", "solved_at", "tags", "weights", "settings")
@@ -17,7 +19,7 @@ FURTHER = ("at_best_validation", "solved_at", "tags", "weights", "settings")
 
 @filtered()
 def command(
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     last: Annotated[
         int | None, typer.Option("-n", "--last", min=1, metavar="N", help="The N newest runs only.")
     ] = None,
@@ -32,12 +34,12 @@ def command(
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
     try:
-        listed, remark = api.stored.list_runs(db, filters.texts())[-(last or 0) :], ""
+        listed, remark = api.stored.list_runs(db, where)[-(last or 0) :], ""
     except NoMatchError as error:
         listed, remark = [], str(error)
     records.echo_log(db)
     if json:
-        records.print_json(listed)
+        print_json(listed)
     elif not listed:
         empty = f"{db} holds no runs yet. Train one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)

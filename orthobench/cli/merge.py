@@ -9,15 +9,14 @@ import typer
 from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, WrittenDatabase
 from orthobench.errors import counted
-from orthobench.system.location import Location
 
 
 def command(
     sources: Annotated[
-        list[Location],
+        list[api.Location],
         typer.Argument(
             metavar="FROM...",
-            parser=Location.of,
+            parser=api.Location.of,
             help="Databases to read: files or SQLAlchemy URLs. Or published runs: hf://ORG/NAME, or a folder.",
         ),
     ],

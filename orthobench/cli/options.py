@@ -8,7 +8,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -21,41 +21,34 @@ from orthobench.errors import UsageError
 from orthobench.options.arguments import BackendName, ComparedValue, DeviceName, Preset, WhichWeights
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import HOW, OPTIONS, WHERE, RunOptions, names_of
-from orthobench.system.location import DATABASE_VARIABLE, Location
-from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 
 
-def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return _given_or_default(context, parameter, db, writes=False)
+def _database_option(writes: bool) -> Any:
+    """Return the option of a command that adds runs to its database, or of one that does not."""
+
+    def named_or_default(db: api.Location | None) -> api.Location:
+        if db is not None:
+            return db
+        chosen = api.names.default_database(writes)
+        if chosen is api.names.OWN:  # a database that the user names is used even if it is protected
+            note = f"results.db is protected: this command uses {chosen}, or the database that --db names"
+            typer.echo(note, err=True)
+        return chosen
+
+    return typer.Option(
+        "--db",
+        callback=named_or_default,
+        help="Database of runs: a file or an SQLAlchemy URL [$ORTHOBENCH_DB, or results.db].",
+        parser=api.Location.of,
+        metavar="TEXT",
+        rich_help_panel=WHERE,
+    )
 
 
-def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
-    return _given_or_default(context, parameter, db, writes=True)
-
-
-def _given_or_default(
-    context: typer.Context, parameter: typer.CallbackParam, db: Location, *, writes: bool
-) -> Location:
-    """Return the value of this option, or the default database of a command that adds runs or not."""
-    source = context.get_parameter_source(str(parameter.name))
-    # Only the default gives way, because a database that the user names is used even if it is protected.
-    if source is None or source.name != "DEFAULT":
-        return db
-    chosen = api.names.default_database(writes)
-    if chosen != db:
-        typer.echo(f"{db} is protected: this command uses {chosen}, or the database that --db names", err=True)
-    return chosen
-
-
-DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
-A_LOCATION: dict[str, Any] = {
-    "parser": Location.of,
-    "metavar": "TEXT",
-    "envvar": DATABASE_VARIABLE,
-    "rich_help_panel": WHERE,
-}
-Database = Annotated[Location, typer.Option("--db", callback=_read_default, help=DATABASE_HELP, **A_LOCATION)]
-WrittenDatabase = Annotated[Location, typer.Option("--db", callback=_write_default, help=DATABASE_HELP, **A_LOCATION)]
+DEFAULT_DATABASE: Any = None
+"""No database is named, so that a command gets the default one."""
+Database = Annotated[api.Location, _database_option(writes=False)]
+WrittenDatabase = Annotated[api.Location, _database_option(writes=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=WHERE)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.", rich_help_panel=WHERE)]
 Given = Annotated[
@@ -77,10 +70,10 @@ PresetName = Annotated[
     ),
 ]
 WeightsPlace = Annotated[
-    Location | None,
+    api.Location | None,
     typer.Option(
         "--weights-at",
-        parser=Location.of,
+        parser=api.Location.of,
         metavar="PLACE",
         help="Folder or URL of the weights, if it is not the folder next to the database.",
     ),
@@ -285,11 +278,6 @@ def confirm(question: str) -> None:
         raise typer.Abort
 
 
-def is_assignment(word: str) -> bool:
-    """Return whether a word has the form of a setting, such as hidden_size=64."""
-    return re.match(r"[A-Za-z_]\w*=", word) is not None
-
-
 def split_names(values: Iterable[str], example: str = "--models scornn,lstm") -> list[str]:
     """Return the names in the values of an option such as `--models`.
 
@@ -306,14 +294,12 @@ def split_names(values: Iterable[str], example: str = "--models scornn,lstm") ->
     return names
 
 
-def check_names(task: str | None, models: Iterable[str], plugins: Collection[Path] | None) -> None:
-    """Refuse an unknown task or model before torch is loaded, which takes seconds.
+def refuse_besides_file(others: object, kept: str) -> None:
+    """Refuse arguments that say what to train, if `--file` says so.
 
-    Raises:
-        UsageError: a name is unknown. With plugin files, nothing is checked here, because loading them needs torch.
+    Args:
+        others: true if there are some.
+        kept: the options that override the file.
     """
-    models = list(models)
-    for word in (task or "", *models):
-        if is_assignment(word):
-            raise UsageError(f"'{word}' is neither a task nor a model: a setting is written -s {word}")
-    api.names.check_names(task, models, plugins or ())
+    if others:
+        raise UsageError(f"--file names the runs already: leave everything else but {kept} out, or leave --file out")

@@ -1,4 +1,4 @@
-"""Print compared samples and their verdicts, those of `check` and of `compare`: tables, Markdown, CSV, JUnit XML."""
+"""Print compared samples and their verdicts, those of `check` and of `compare`: tables, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from orthobench import api
 from orthobench.cli import records
 from orthobench.options.assignments import text
-from orthobench.system.location import Location
 
 RIGHT = ("lost (95 %)", "allowed", "mean difference (95 %)", "p")
 """The columns that are aligned to the right."""
@@ -29,29 +28,16 @@ class Outcome:
     Attributes:
         cells: by heading; the verdict is under "verdict".
         style: how a terminal shows the verdict.
-        ending: what the verdict means for a CI system.
     """
 
     cells: Mapping[str, str]
     style: str = ""
-    ending: Literal["passed", "failure", "error", "skipped"] = "passed"
 
 
 def of_finding(finding: api.Finding) -> Outcome:
     """Return a finding of `check`: means with standard deviations, and the loss with its upper bound."""
-    before, now = map(_mean, finding.moments)
-    cells = {
-        "run": finding.run,
-        "metric": finding.metric,
-        "baseline": before,
-        "now": now,
-        "lost (95 %)": "" if finding.loss is None else f"{finding.loss:+.3g} (< {finding.upper:.3g})",
-        "allowed": "" if finding.allowed is None else f"{finding.allowed:.3g}",
-        VERDICT: finding.verdict if finding.counts or finding.passes else f"({finding.verdict})",
-        WHY: finding.reason,
-    }
     color = COLORS.get(finding.verdict, "yellow") if finding.counts or finding.ending == "skipped" else ""
-    return Outcome(cells, color, finding.ending)
+    return Outcome(finding.cells, color)
 
 
 def of_contrast(contrast: api.Contrast, label: str = "") -> Outcome:
@@ -77,13 +63,6 @@ def of_contrast(contrast: api.Contrast, label: str = "") -> Outcome:
     return Outcome(cells, colors.get(contrast.second_is, "") if contrast.verdict.startswith(contrast.second_is) else "")
 
 
-def _mean(moments: api.Moments | None) -> str:
-    if moments is None:
-        return ""
-    spread = "" if moments.deviation is None else f" ± {moments.deviation:.2g}"
-    return f"{moments.mean:.4g}{spread} ({moments.n})"
-
-
 def _median(value: api.Median | None, n: int | None) -> str:
     return "" if value is None else f"{value} ({value.n if n is None else n})"
 
@@ -105,46 +84,6 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> None:
         if WHY not in shown and each.cells[WHY]:
             named = " ".join(list(each.cells.values())[:2])
             records.console().print(f"{named}: {each.cells[WHY]}")
-
-
-def markdown(title: str, outcomes: Sequence[Outcome], note: str) -> str:
-    """Return the outcomes as Markdown: a heading, a table and a note on its columns."""
-    headings = list(outcomes[0].cells) if outcomes else []
-    rows = [headings, ["---"] * len(headings), *(list(outcome.cells.values()) for outcome in outcomes)]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([f"### {title}", "", *lines, "", note, ""])
-
-
-def junit(suite: str, outcomes: Sequence[tuple[str, str, Outcome]]) -> str:
-    """Return the outcomes as JUnit XML.
-
-    Args:
-        outcomes: each with the name of its class and its own.
-    """
-    from xml.etree import ElementTree  # here, because only JUnit needs it, and other commands start sooner
-
-    cases = []
-    for owner, name, outcome in outcomes:
-        case = ElementTree.Element("testcase", classname=owner, name=name)
-        text = "\n".join(f"{heading}: {cell}" for heading, cell in outcome.cells.items() if cell)
-        verdict, why = outcome.cells[VERDICT], outcome.cells[WHY]
-        if outcome.ending == "skipped":
-            ElementTree.SubElement(case, "skipped", message=why)
-        elif outcome.ending == "passed":
-            ElementTree.SubElement(case, "system-out").text = text
-        else:
-            ElementTree.SubElement(case, outcome.ending, type=verdict, message=f"{verdict}: {why}").text = text
-        cases.append(case)
-    counts = {
-        "tests": len(cases),
-        "failures": sum(case.find("failure") is not None for case in cases),
-        "errors": sum(case.find("error") is not None for case in cases),
-        "skipped": sum(case.find("skipped") is not None for case in cases),
-    }
-    root = ElementTree.Element("testsuite", {"name": suite, **{key: str(value) for key, value in counts.items()}})
-    root.extend(cases)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -247,7 +186,7 @@ def _shown(value: Any) -> str:
     return text(value)
 
 
-def print_contrasts(compared: Sequence[api.Contrast], value: str, db: Location) -> None:
+def print_contrasts(compared: Sequence[api.Contrast], value: str, db: api.Location) -> None:
     """Print the table of all contrasts, the commands that train the seeds which would decide, and each contrast."""
     out = records.console()
     out.print(f"first: {compared[0].first.text}", soft_wrap=True)
@@ -259,7 +198,7 @@ def print_contrasts(compared: Sequence[api.Contrast], value: str, db: Location) 
         print_contrast(each, each.second.text, value, several=len(compared) > 1)
 
 
-def _more_seeds(contrasts: Sequence[api.Contrast], db: Location) -> list[str]:
+def _more_seeds(contrasts: Sequence[api.Contrast], db: api.Location) -> list[str]:
     """Return the commands that add the seeds which would decide, and to how many."""
     commands = api.commands.deciding(contrasts, db)
     needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)

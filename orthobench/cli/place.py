@@ -16,12 +16,12 @@ from orthobench.cli.options import (
     Json,
     Quiet,
     WrittenDatabase,
-    check_names,
     split_names,
     with_options,
 )
-from orthobench.cli.records import print_json, show_duration
+from orthobench.cli.records import show_duration
 from orthobench.cli.sessions import displayed, report_failures
+from orthobench.display import print_json
 from orthobench.options.assignments import parse_assignments
 from orthobench.options.run_options import SweepOptions
 
@@ -58,7 +58,7 @@ def command(
     results come with the installation. Columns follow one after the other, each with the cell's rank. The same command
     goes on where it was interrupted. --dry-run states the time. See docs/comparison.md.
     """
-    check_names(None, [model], options.plugins)
+    api.names.check_names(None, [model], options.plugins)
     settings = parse_assignments(set_ or [])
     placements: list[api.Placement] = []
     with displayed(quiet, plan=False) as display:

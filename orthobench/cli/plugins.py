@@ -11,7 +11,8 @@ from rich.filesize import decimal
 from orthobench import api
 from orthobench.cli import completion
 from orthobench.cli.options import DataFolder, Json, PluginFiles
-from orthobench.cli.records import NAME, TEXT, cell, console, print_json, print_table
+from orthobench.cli.records import NAME, TEXT, cell, console, print_table
+from orthobench.display import print_json
 from orthobench.errors import UsageError, counted
 from orthobench.options.assignments import text
 

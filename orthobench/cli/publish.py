@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orthobench import api
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.errors import UsageError, counted
 
 
@@ -30,7 +31,7 @@ def command(
             "./FOLDER.",
         ),
     ] = None,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
 ) -> None:
     """Write a site of databases, or publish runs (--hub).
 
@@ -43,11 +44,11 @@ def command(
         if len(words) < 2:
             missing = "a folder and a database" if not words else "a database"
             raise UsageError(f"name {missing}, such as orthobench publish site results.db")
-        typer.echo("\n".join(map(str, api.publish(Path(words[0]), words[1:], where=filters.texts()))))
+        typer.echo("\n".join(map(str, api.publish(Path(words[0]), words[1:], where=where))))
         return
     databases: list[str | None] = [*words] or [None]
     for database in databases:
-        done = api.publish_runs(hub, database, where=filters.texts())
+        done = api.publish_runs(hub, database, where=where)
         left = f", {len(done.without_result)} without a result" if done.without_result else ""
         typer.echo(f"{hub}: {counted(len(done.added), 'run')} added, {len(done.known)} known{left}")
         if done.sources:

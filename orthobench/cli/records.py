@@ -1,4 +1,4 @@
-"""Functions that print tables and JSON."""
+"""Functions that print tables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from orthobench import api, display
 from orthobench.errors import shell_command
 from orthobench.options.arguments import UNITS
 from orthobench.options.assignments import text
-from orthobench.system.location import Location
-from orthobench.system.strict_json import dump_json
 
 PIPED = 100_000
 """The width of a console without a terminal, in columns, at which nothing is wrapped or left out."""
@@ -164,7 +162,7 @@ def harmless(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def echo_log(location: Location) -> None:
+def echo_log(location: api.Location) -> None:
     """Warn on stderr that a copy of the SQLite file may lack rows if its write-ahead log contains some."""
     file, log = location.file, api.stored.unfolded_log(location)
     if file is not None and log is not None:
@@ -174,11 +172,6 @@ def echo_log(location: Location) -> None:
             f"train: copy with `{command}`",
             err=True,
         )
-
-
-def print_json(value: Any) -> None:
-    """Print strict JSON, in which numbers that are not finite become null."""
-    print(dump_json(value, indent=2, default=str))
 
 
 LEAST_COLUMNS = 3

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
 from orthobench import api
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.filters import filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
-from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat
-from orthobench.system.files import is_stream
 
 
 @filtered()
 def command(
     form: Annotated[
-        ReportFormat | None,
+        ReportFormat,
         typer.Option(
             "--format",
             help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgf: "
             "figures, 3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, "
             "claims, machines and hours.",
         ),
-    ] = None,
-    html: Annotated[bool, typer.Option("--html", help="Short for --format html.")] = False,
+    ] = "html",
+    html: Annotated[bool, typer.Option("--html", help="Short for --format html, which is the default.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +66,7 @@ def command(
     ] = False,
     label: Labels = None,
     all_versions: AllVersions = False,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Write measured results next to the published ones.
@@ -75,21 +75,10 @@ def command(
     leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
-    if html and form not in (None, "html"):
-        raise UsageError(f"--html and --format {form} are different reports: give one of them")
-    form = "html" if html else form
-    if commentary is not None and form not in ("html", "reproduction"):
-        raise UsageError("--commentary belongs to the page and the reproduction: add --html, or leave it out")
-    if form is None:
-        paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
-        _, *others, last = get_args(ReportFormat)
-        raise UsageError(
-            f"missing kind of report: give --html for the page, or --format {', '.join(others)} or {last}{paper_hint}"
-        )
     written = api.report(
         db,
         out,
-        form=form,
+        form="html" if html else form,
         paper=paper,
         table=table,
         figure=figure,
@@ -99,11 +88,15 @@ def command(
         unmeasured=unmeasured,
         labels=read_labels(label),
         all_versions=all_versions,
-        where=filters.texts(),
+        where=where,
     )
     if isinstance(written, str):
         print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
-        # On the other stream if the report may have gone to this one.
-        to_stream = out is not None and is_stream(out)
-        typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])), err=to_stream)
+        lines = "\n".join(map(str, written if isinstance(written, list) else [written]))
+        typer.echo(lines, err=out is not None and _is_output(out))
+
+
+def _is_output(file: Path) -> bool:
+    """Return whether the report went where this program prints, as /dev/stdout is, so that nothing else may follow."""
+    return os.path.samestat(file.stat(), os.fstat(1))

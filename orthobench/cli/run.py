@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,11 +16,12 @@ from orthobench.cli.options import (
     PresetName,
     Quiet,
     WrittenDatabase,
-    check_names,
+    refuse_besides_file,
     with_options,
 )
-from orthobench.cli.records import print_json, result_line
+from orthobench.cli.records import result_line
 from orthobench.cli.sessions import displayed
+from orthobench.display import print_json
 from orthobench.errors import UsageError
 from orthobench.options.arguments import LARGEST_SEED
 from orthobench.options.assignments import parse_assignments
@@ -79,36 +80,22 @@ def command(
     The same command shows a finished run, and resumes an interrupted one. With --json the result has the form of
     `orthobench show --json`.
     """
+    given: dict[str, Any]
     if file is not None:
-        if task or model or set_ or preset is not None:
-            raise UsageError(
-                "--file names the run already: leave everything else but --seed and --epochs out, or leave --file out"
-            )
+        refuse_besides_file(task or model or set_ or preset is not None, "--seed and --epochs")
+        given = api.files.run_in(file, options)
     elif task is None or model is None:
         raise UsageError("missing arguments: give a TASK and a MODEL, such as adding scornn, or --file run.toml")
     else:
-        check_names(task, [model], options.plugins)
-    settings = parse_assignments(set_ or ())
+        api.names.check_names(task, [model], options.plugins)
+        given = {"task": task, "model": model, "preset": preset, "settings": parse_assignments(set_ or ())}
+        given["options"] = options
+    if seed is not None:
+        given["seed"] = seed
     if epochs is not None:
-        settings["epochs"] = str(epochs)
+        given["settings"]["epochs"] = str(epochs)
     with displayed(quiet) as display:
-        if file is not None:
-            result = api.files.run_file(
-                file, seed=seed, epochs=epochs, db=db, force=force, options=options, display=display
-            )
-        else:
-            result = api.run(
-                str(task),
-                str(model),
-                preset=preset,
-                seed=seed or 0,
-                db=db,
-                force=force,
-                extend=epochs is not None,
-                settings=settings,
-                options=options,
-                display=display,
-            )
+        result = api.run(**given, db=db, force=force, extend=epochs is not None, display=display)
         if json:
             print_json(api.stored.show_run(result.key, db))
         else:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import Annotated
 
 import typer
 
-from orthobench import api
-from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench import api, display
+from orthobench.cli.filters import filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database
 from orthobench.cli.records import echo_log
 from orthobench.errors import UsageError
 from orthobench.options.arguments import PORT
-from orthobench.system.location import Location
-from orthobench.system.output import lasting_output
-from orthobench.system.signals import handled
 
 
 @contextmanager
-def live_page(db: Location, port: int | None = None) -> Iterator[None]:
+def live_page(db: api.Location, port: int | None = None) -> Iterator[None]:
     """Serve the page of a database until the context ends, and print its address.
 
     Args:
@@ -49,7 +46,7 @@ def command(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = PORT,
     label: Labels = None,
     all_versions: AllVersions = False,
-    filters: Filters = NO_FILTERS,
+    where: Sequence[str] = (),
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Serve the page to a browser on this machine. New points appear while runs train.
@@ -58,8 +55,8 @@ def command(
     docs/publish.md.
     `orthobench ls --help` explains the filters.
     """
-    opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=filters.texts())
-    with handled(), lasting_output(), opened as server:
+    opened = api.serve(db, port=port, labels=read_labels(label), all_versions=all_versions, where=where)
+    with display.lasting_output(), opened as server:
         try:
             missing = db.file is not None and not db.file.exists()
             typer.echo(f"{server.address} {'waits for' if missing else 'shows'} {db}; Ctrl-C ends it")

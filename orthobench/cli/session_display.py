@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import typer
 from rich.filesize import decimal
@@ -73,74 +71,28 @@ class TerminalDisplay(ProgressDisplay):
             print_trials(result, self.best_command(result))
 
 
-class RunState(NamedTuple):
-    """A run of a sweep and its state; `estimate` contains the table cells for time, memory and their source."""
-
-    key: str
-    task: str
-    model: str
-    settings: Mapping[str, str]
-    seed: int
-    state: str
-    is_left_out: bool = False
-    estimate: Sequence[str] | None = None
-
-
-def print_states(runs: Sequence[RunState], given: Mapping[str, str] | None = None) -> None:
-    """Print every run with its state and estimate, and then the number of runs by state.
+def print_plan(plan: api.SweepPlan) -> None:
+    """Print every run with its state and estimate, the number of runs by state, and the totals.
 
     Settings that all runs of a task share are printed once, above the runs.
-
-    Args:
-        given: the settings that all runs were given and that are not among their own.
     """
-    shared = {task: {**(given or {}), **settings} for task, settings in _shared_settings(runs).items()}
+    shared = {task: {**plan.given, **settings} for task, settings in _shared_settings(plan).items()}
     several = len(shared) > 1
     for task, settings in shared.items():
         if settings:
             typer.echo(f"every run{f' of {task}' if several else ''}: {cell(settings)}")
-    estimates = ("time", "memory", "judged by") if any(run.estimate and any(run.estimate) for run in runs) else ()
+    estimates = ("time", "memory", "judged by") if plan.estimates else ()
     rows = []
-    for run in runs:
-        own = {name: value for name, value in run.settings.items() if name not in shared[run.task]}
-        state = f"{run.state}, left out" if run.is_left_out else run.state
-        tasks = [run.task] if several else []
-        estimate = (run.estimate or [""] * len(estimates))[: len(estimates)]
-        rows.append([run.key, *tasks, run.model, cell(own), str(run.seed), state, *estimate])
+    for run in plan.runs:
+        spec = run.config.spec
+        own = {name: value for name, value in run.settings.items() if name not in shared[spec.task]}
+        state = f"{run.state}, left out" if run.key in plan.left_out else run.state
+        row = [run.key, *([spec.task] if several else []), spec.model, cell(own), str(spec.seed), state]
+        rows.append([*row, *(_estimate_cells(plan.estimates.get(run.key)) if plan.estimates else ())])
     headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state", *estimates)
     print_table(headings, rows, optional=estimates, folds={"model": NAME, "settings": TEXT, "judged by": TEXT})
-    states = [run.state for run in runs]
+    states = [run.state for run in plan.runs]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-
-
-def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
-    """Return the settings that the runs of each task have in common; a single run shares none."""
-    shared: dict[str, dict[str, str]] = {}
-    for run in runs:
-        settings = shared.setdefault(run.task, dict(run.settings))
-        shared[run.task] = {name: value for name, value in settings.items() if run.settings.get(name) == value}
-    counts = Counter(run.task for run in runs)
-    return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
-
-
-def print_plan(plan: api.SweepPlan) -> None:
-    """Print every run with its state and estimate, the number of runs by state, and the totals."""
-    print_states(
-        [
-            RunState(
-                run.key,
-                run.config.spec.task,
-                run.config.spec.model,
-                run.settings,
-                run.config.spec.seed,
-                run.state,
-                run.key in plan.left_out,
-                None if plan.estimates is None else _estimate_cells(plan.estimates.get(run.key)),
-            )
-            for run in plan.runs
-        ],
-        plan.given,
-    )
     for change in dict.fromkeys(run.change for run in plan.runs if run.older_run):
         keys = " ".join(run.older_run.key for run in plan.runs if run.older_run and run.change == change)
         typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
@@ -151,6 +103,18 @@ def print_plan(plan: api.SweepPlan) -> None:
         typer.echo(f"within {show_duration(plan.budget)}: {_in_words(plan.totals(selected_only=True))}")
         if plan.left_out:
             typer.echo(_left_out(plan))
+
+
+def _shared_settings(plan: api.SweepPlan) -> dict[str, dict[str, str]]:
+    """Return the settings that the runs of each task have in common; a single run shares none."""
+    by_task: dict[str, list[dict[str, str]]] = {}
+    for run in plan.runs:
+        by_task.setdefault(run.config.spec.task, []).append(run.settings)
+    shared = {}
+    for task, (first, *others) in by_task.items():
+        common = {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+        shared[task] = common if others else {}
+    return shared
 
 
 def print_trials(result: api.TuningResult, command: str) -> None:

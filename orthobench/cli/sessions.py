@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
-from orthobench import api
+from orthobench import api, display
 from orthobench.errors import counted
-from orthobench.system.output import lasting_output
 
 LEFT_TO_ANOTHER = 3
 """The exit code of a sweep if another process is still training some of its runs."""
@@ -37,7 +36,7 @@ def displayed(
     # Here, because it loads torch, for which help and errors in the arguments need not wait.
     from orthobench.cli.session_display import TerminalDisplay
 
-    with lasting_output():
+    with display.lasting_output():
         try:
             yield TerminalDisplay(quiet, plan, best_command)
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ import typer
 from orthobench import api
 from orthobench.cli import completion, records
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.display import print_json
 
 
 def command(
@@ -39,7 +40,7 @@ def command(
             return
     record = api.stored.show_run(run, db)
     if json:
-        records.print_json(record)
+        print_json(record)
         return
     weights, segments = record.pop("weights"), record.pop("segments")
     console = records.console()

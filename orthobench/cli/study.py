@@ -10,8 +10,9 @@ import typer
 
 from orthobench import api
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
-from orthobench.cli.records import TEXT, print_json, print_table
+from orthobench.cli.records import TEXT, print_table
 from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.display import print_json
 from orthobench.errors import UsageError
 from orthobench.options.run_options import WHERE, SweepOptions
 from orthobench.options.seeds import MAX_SEEDS

@@ -19,14 +19,15 @@ from orthobench.cli.options import (
     PresetName,
     Quiet,
     WrittenDatabase,
-    check_names,
     models_option,
+    refuse_besides_file,
     split_names,
     with_options,
 )
-from orthobench.cli.records import print_json, print_summary
+from orthobench.cli.records import print_summary
 from orthobench.cli.serve import live_page
 from orthobench.cli.sessions import displayed, report_sweep
+from orthobench.display import print_json
 from orthobench.errors import UsageError, shell_command
 from orthobench.options.arguments import LARGEST_SEED, PORT
 from orthobench.options.assignments import parse_assignments
@@ -125,9 +126,7 @@ def command(
     Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
     names = split_names(models) if models else []
-    if task is not None and task.endswith(".toml"):
-        raise UsageError(f"'{task}' is a file: write --file {task}")
-    check_names(task, names, options.plugins)
+    api.names.check_names(task, names, options.plugins)
     if port is not None and not serve:
         raise UsageError("--port is for the live page: add --serve, or leave it out")
     chosen = None if seeds is None and first_seed is None else parse_seeds(seeds or "1", first_seed)
@@ -137,10 +136,7 @@ def command(
         live_page(db, port) if serve and not dry_run else nullcontext(),
     ):
         if file is not None:
-            if task or models or grid or set_ or match_parameters or preset is not None:
-                raise UsageError(
-                    "--file names the runs already: leave everything else but --seeds out, or leave --file out"
-                )
+            refuse_besides_file(task or models or grid or set_ or match_parameters or preset is not None, "--seeds")
             result = api.sweep_file(file, seeds=chosen, db=db, options=options, dry_run=dry_run, display=display)
         else:
             if task is None or not models:

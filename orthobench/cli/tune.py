@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,8 +18,8 @@ from orthobench.cli.options import (
     PresetName,
     Quiet,
     WrittenDatabase,
-    check_names,
     models_option,
+    refuse_besides_file,
     split_names,
     with_options,
 )
@@ -71,37 +71,21 @@ def command(
     optuna; see docs/train.md.
     """
     names = split_names(models) if models else []
+    given: dict[str, Any]
     if file is not None:
-        if task or models or grid or set_ or match_parameters or preset is not None:
-            raise UsageError(
-                "--file names the search already: leave everything else but --trials and --prune out, or leave --file "
-                "out"
-            )
+        others = task or models or grid or set_ or match_parameters or preset is not None
+        refuse_besides_file(others, "--trials and --prune")
+        given = api.files.search_in(file, options)
     elif task is None or not names:
         raise UsageError("missing arguments: give a TASK and --models scornn,lstm, or --file search.toml")
     else:
-        check_names(task, names, options.plugins)
-    space, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
+        api.names.check_names(task, names, options.plugins)
+        given = {"task": task, "models": names, "match_parameters": match_parameters, "preset": preset}
+        given |= {"grid": parse_assignments(grid or ()), "settings": parse_assignments(set_ or ()), "options": options}
+    given["trials"] = trials or given.get("trials") or TRIALS
+    given["prune"] = given.get("prune") is not False if prune is None else prune
     best_command = partial(api.commands.best_command, data_folder=options.data_folder, db=db)
     with displayed(quiet, plan=dry_run or not quiet, best_command=best_command) as display:
-        if file is not None:
-            results = api.files.tune_file(
-                file, trials=trials, prune=prune, db=db, options=options, dry_run=dry_run, display=display
-            )
-        else:
-            results = api.tune(
-                str(task),
-                names,
-                space,
-                trials=trials or TRIALS,
-                prune=prune is not False,
-                settings=settings,
-                match_parameters=match_parameters,
-                preset=preset,
-                db=db,
-                options=options,
-                dry_run=dry_run,
-                display=display,
-            )
+        results = api.tune(**given, db=db, dry_run=dry_run, display=display)
     if not dry_run:
         report_failures(sum(len(result.failed) for result in results), sum(len(result.trials) for result in results))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orthobench import api
-from orthobench.cli import completion, records
+from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -20,6 +20,7 @@ from orthobench.cli.options import (
     Quiet,
 )
 from orthobench.cli.sessions import displayed
+from orthobench.display import print_json
 from orthobench.options.arguments import DeviceName
 from orthobench.options.assignments import parse_assignments
 
@@ -68,7 +69,7 @@ def command(
             display=display,
         )
     if json:
-        records.print_json(asdict(result))
+        print_json(asdict(result))
     else:
         typer.echo(f"run {result.run}: {result.task} {result.model}, seed {result.seed}")
         values = [f"{name} {_number(value)}" for name, value in (("stored", result.stored), ("here", result.again))]

@@ -1,6 +1,6 @@
-"""The progress of runs and downloads on terminals and in notebooks.
+"""The output of the program, and the progress of runs and downloads on terminals and in notebooks.
 
-The names below are imported on first use, because all but the console load torch.
+The names below are imported on first use, because those of `progress` load torch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from orthobench.display.console import Console as Console
     from orthobench.display.console import Table as Table
     from orthobench.display.console import Text as Text
+    from orthobench.display.output import lasting_output as lasting_output
+    from orthobench.display.output import print_json as print_json
     from orthobench.display.progress import Downloads as Downloads
     from orthobench.display.progress import busy as busy
 
-NAMES = {"console": ("Console", "Table", "Text"), "progress": ("Downloads", "busy")}
+NAMES = {
+    "console": ("Console", "Table", "Text"),
+    "output": ("lasting_output", "print_json"),
+    "progress": ("Downloads", "busy"),
+}
 """The names by the module that defines them."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist

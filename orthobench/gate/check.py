@@ -17,11 +17,14 @@ from orthobench.errors import MissingDataError, UsageError, unknown
 from orthobench.executors.job import Ending, Job, JobOutcome
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, condition, measured_file, read_baseline, write_measured
+from orthobench.gate.result_files import as_junit, as_markdown, refuse_files
 from orthobench.gate.results import TRAINING_LOSS, SeedResult, calibrated, collect_results
 from orthobench.gate.update import code_commit, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
 from orthobench.metric import VALIDATION
-from orthobench.options.run_options import SweepOptions
+from orthobench.options.arguments import Count, Database, File, FileName, Seed, Texts
+from orthobench.options.checked import checked
+from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.session.session import Session, open_session
@@ -31,7 +34,7 @@ from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
 from orthobench.system import environment
-from orthobench.system.files import check_folder
+from orthobench.system.files import check_folder, write_text
 from orthobench.system.location import Location, Place
 from orthobench.system.signals import Stopped, stop_on_signals
 from orthobench.training.device import check_backend, pick_device
@@ -45,6 +48,7 @@ class CheckResult:
         baseline: the file.
         findings: one per metric of each run.
         had_values: whether the baseline had measured values before.
+        junit, markdown: the files for `write_files`.
     """
 
     baseline: Path
@@ -54,6 +58,8 @@ class CheckResult:
     configs: Mapping[str, list[RunConfig]]
     results: Mapping[str, Mapping[int, SeedResult]]
     facts: Mapping[str, Any]
+    junit: Path | None = None
+    markdown: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -74,6 +80,17 @@ class CheckResult:
         """Return the findings, their summary and the exit code as JSON values."""
         return verdict.findings_record(self.findings)
 
+    def write_files(self) -> None:
+        """Write the findings into the files that the check was given, as JUnit XML and as a Markdown table.
+
+        Raises:
+            StorageError: a file cannot be written.
+        """
+        if self.junit is not None:
+            write_text(self.junit, as_junit(self.findings))
+        if self.markdown is not None:
+            write_text(self.markdown, as_markdown(self.findings))
+
     def update_baseline(self, reason: str) -> list[str]:
         """Write the measured values next to the baseline.
 
@@ -91,21 +108,45 @@ class CheckResult:
         return [f"{run.name}: {line}" for run in runs for line in vacuous_metrics(run, self.configs[run.name][0])]
 
 
-def check_baseline(
-    baseline: Path,
-    only: Sequence[str],
-    where: Sequence[str],
-    seeds: int | None,
-    first_seed: int | None,
-    db: Place | None,
-    db_only: bool,
-    for_update: bool,
-    fail_on_speed: bool,
-    history: Place | None,
-    options: SweepOptions,
-    display: Display | None,
+@checked
+def check(
+    baseline: FileName = "checks/baseline.toml",
+    *,
+    only: Texts = (),
+    where: Texts = (),
+    seeds: Count | None = None,
+    first_seed: Seed | None = None,
+    db: Database | None = None,
+    db_only: bool = False,
+    for_update: bool = False,
+    fail_on_speed: bool = False,
+    history: Database | None = None,
+    junit: File | None = None,
+    markdown: File | None = None,
+    options: RunOptions | None = None,
+    display: Display | None = None,
 ) -> CheckResult:
-    """Train the runs of a baseline in this process, and compare them with its values; see `orthobench.check`."""
+    """Train the runs of a baseline in this process, and compare them with the baseline's values.
+
+    Args:
+        only: restrict to these runs, such as "adding/lstm".
+        where: restrict to runs that meet these conditions, by name, task, model, preset or a setting, as "n=170,360".
+        seeds: number of seeds, overriding the baseline.
+        first_seed: the first seed, overriding the baseline.
+        db: store the runs in this database, and use the runs that it contains; None for a temporary one.
+        db_only: train nothing and only use the runs in the database.
+        for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
+        fail_on_speed: count slower steps as failures.
+        history: also store the verdicts, with the commit, in this database; its report plots them over time.
+        junit: a file for the result as JUnit XML, which `CheckResult.write_files` writes.
+        markdown: a file for the result as a Markdown table.
+
+    Raises:
+        UsageError: the baseline is invalid, or a run cannot start.
+        Stopped: the user pressed Ctrl-C.
+    """
+    baseline = Path(baseline)
+    refuse_files(junit, markdown)
     if history is not None and db_only:
         raise UsageError("`history` is for a check that trains, because it names the commit of the code: leave it out")
     if history is not None:
@@ -118,13 +159,13 @@ def check_baseline(
     content, had_values = read_baseline(baseline), measured_file(baseline).exists()
     # One run at a time in this process, because each run's speed is divided by that
     # of a product that is timed next to it.
-    options = replace(options, jobs=0, keep_weights="none")
+    options = replace(SweepOptions.of(options), jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
-    checked = [_with_seeds(run, seeds, first_seed) for run in content.select(only, where)]
-    configs = _resolve_runs(catalog, checked)
+    selected = [_with_seeds(run, seeds, first_seed) for run in content.select(only, where)]
+    configs = _resolve_runs(catalog, selected)
     conditions = {name: condition(configs[name][0].spec) for name in configs}
-    refusals = {run.name: finding for run in checked if (finding := verdict.refusal(run, conditions[run.name]))}
-    if for_update and (few := [run.name for run in checked if not run.exact and len(run.seeds) < FEWEST_SEEDS]):
+    refusals = {run.name: finding for run in selected if (finding := verdict.refusal(run, conditions[run.name]))}
+    if for_update and (few := [run.name for run in selected if not run.exact and len(run.seeds) < FEWEST_SEEDS]):
         raise UsageError(f"run {few[0]}: a baseline needs {FEWEST_SEEDS} seeds or more, better 20; or set exact = true")
     device = pick_device(options.device)
     check_backend(options.backend, device)
@@ -136,7 +177,7 @@ def check_baseline(
     with _check_session(db, db_only, options, display) as (store, session):
         if session is not None:
             if not for_update:
-                refusals |= _without_data(checked, configs, device)
+                refusals |= _without_data(selected, configs, device)
             trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
             with stop_on_signals(session.stop):
                 for outcome in calibrated(store, device, _trained(session, trained)):
@@ -152,7 +193,7 @@ def check_baseline(
             for name, own in configs.items()
         }
     findings: list[Finding] = []
-    for run in checked:
+    for run in selected:
         if run.name in refusals:
             findings.append(refusals[run.name])
         else:
@@ -161,7 +202,7 @@ def check_baseline(
         with open_store(history, create=True) as store:
             every = _with_plugins(facts, device, [own[0] for own in configs.values()])
             store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
-    return CheckResult(baseline, findings, had_values, checked, configs, seed_results, facts)
+    return CheckResult(baseline, findings, had_values, selected, configs, seed_results, facts, junit, markdown)
 
 
 def _with_plugins(facts: dict[str, Any], device: torch.device, configs: Sequence[RunConfig]) -> dict[str, Any]:

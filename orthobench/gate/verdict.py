@@ -35,6 +35,10 @@ class Moments(NamedTuple):
             return None
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
+    def __str__(self) -> str:
+        spread = "" if self.deviation is None else f" ± {self.deviation:.2g}"
+        return f"{self.mean:.4g}{spread} ({self.n})"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -78,6 +82,21 @@ class Finding:
         if self.verdict == Verdict.SKIPPED:
             return "skipped"
         return "passed" if self.passes else "failure" if self.verdict == Verdict.WORSE else "error"
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """The finding as the row of a table, by heading."""
+        before, now = ("" if moments is None else str(moments) for moments in self.moments)
+        return {
+            "run": self.run,
+            "metric": self.metric,
+            "baseline": before,
+            "now": now,
+            "lost (95 %)": "" if self.loss is None else f"{self.loss:+.3g} (< {self.upper:.3g})",
+            "allowed": "" if self.allowed is None else f"{self.allowed:.3g}",
+            "verdict": self.verdict if self.counts or self.passes else f"({self.verdict})",
+            "why": self.reason,
+        }
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

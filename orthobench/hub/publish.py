@@ -21,8 +21,8 @@ from orthobench.hub.card import CARD, NAME
 from orthobench.hub.place import MOST_BYTES, Hub, is_hub
 from orthobench.settings import run_names, without_paths
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.damage import refuse_faults
 from orthobench.store.merge import merge, opened_unchanged
+from orthobench.store.row_checks import refuse_faults
 from orthobench.store.sqlite import connect, problem_of
 from orthobench.store.tables import Environment, Segment, Series, Source, StoredMetric
 from orthobench.system.location import Place

@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, inspect, select, table
 
-from orthobench.store.damage import check_tables, problems_of
+from orthobench.errors import DamagedError
+from orthobench.store.damage import check_tables, integrity_problems
 from orthobench.store.open import HEAD, open_engine, reach_database, schema_revision, without_runs
-from orthobench.store.sqlite import log_of
+from orthobench.store.row_checks import faults_in
+from orthobench.store.sqlite import log_of, problem_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run, StoredMetric, StoredTrace
 from orthobench.system.location import Location
 
@@ -58,6 +60,11 @@ def describe_database(location: Location, check: bool = False) -> Description:
                 name: connection.scalar(select(func.count()).select_from(table(name))) or 0 for name in sorted(names)
             }
             unread = [name for name in LARGE if name in rows and not check and sum(rows.values()) > MOST_ROWS]
+            problems = [] if file is None or unread else integrity_problems(file)
+            try:
+                problems += faults_in(connection, [name for name in names if name not in LARGE] if unread else None)
+            except DamagedError as error:
+                problems.append(problem_of(error))
             return Description(
                 version,
                 f"{engine.dialect.name} {'.'.join(map(str, engine.dialect.server_version_info or ()))}",
@@ -65,7 +72,7 @@ def describe_database(location: Location, check: bool = False) -> Description:
                 rows,
                 [(key, status) for key, status in connection.execute(select(Run.key, Run.status))],
                 _machines(connection),
-                problems_of(engine, [name for name in names if name not in LARGE] if unread else None),
+                problems,
                 unread,
             )
 

@@ -38,9 +38,10 @@ from sqlalchemy.exc import IntegrityError
 from orthobench.errors import DamagedError, UsageError, first_line, shell_command
 from orthobench.store.backup import already_there, back_up, check_new, row_counts
 from orthobench.store.column_types import Block
-from orthobench.store.damage import check_tables, integrity_problems, refusing_damage
-from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
+from orthobench.store.damage import integrity_problems
+from orthobench.store.open import HEAD, open_store, stored_revision
 from orthobench.store.result import Status, as_name
+from orthobench.store.row_checks import refusing_damage
 from orthobench.store.sqlite import connect, damaged
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Benchmark, Environment, Run, Weights, facts_digest
@@ -82,15 +83,11 @@ def opened_unchanged(place: Place) -> Iterator[Store]:
         UsageError: the database cannot be read, or it is on a server and has an older schema.
     """
     location = Location.of(place)
-    engine, file = open_engine(location), location.file
-    try:
-        version = reach_database(engine, location, lambda: schema_revision(engine, location))
-    finally:
-        engine.dispose()
-    if version is None or version >= HEAD:
+    version = stored_revision(location)
+    if version >= HEAD:
         with open_store(location) as store:
             yield store
-    elif file is None:
+    elif (file := location.file) is None:
         raise UsageError(
             f"{location} has the older schema {version}: run `{shell_command('db', 'upgrade', '--db', location)}` first"
         )
@@ -116,7 +113,8 @@ def copy_to_file(location: Location, copy: Path) -> None:
     check_new(copy)
     file = location.file
     if file is not None:
-        _check_tables(location)
+        if stored_revision(location) == HEAD:
+            open_store(location).close()  # refuses a file that lacks a table or a column
         back_up(file, copy)
         return
     # In the folder of the copy, because a file can get its name in one step only on its own disk.
@@ -134,21 +132,6 @@ def copy_to_file(location: Location, copy: Path) -> None:
             name_new(part, copy)
         except FileExistsError as error:
             raise already_there(copy) from error
-
-
-def _check_tables(location: Location) -> None:
-    """Refuse a file that is not a database, or lacks a table or column of this program's schema.
-
-    Raises:
-        UsageError: the file is not a database.
-        DamagedError: something is missing.
-    """
-    engine = open_engine(location)
-    try:
-        if reach_database(engine, location, lambda: schema_revision(engine, location)) == HEAD:
-            check_tables(engine, location)
-    finally:
-        engine.dispose()
 
 
 def merge(

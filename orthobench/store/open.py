@@ -18,7 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.backup import back_up
-from orthobench.store.damage import check_before_writing, check_tables, refuse_views, refusing_damage
+from orthobench.store.damage import check_before_writing, check_tables, refuse_views
+from orthobench.store.row_checks import refusing_damage
 from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
 from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
@@ -220,6 +221,23 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} cannot be read: make it readable, or name another")
 
 
+def stored_revision(location: Location) -> str:
+    """Return the schema's revision of a database with runs.
+
+    Raises:
+        UsageError: the database is missing, cannot be opened, or has no runs of orthobench.
+        DamagedError: as for `schema_revision`.
+    """
+    engine = open_engine(location)
+    try:
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
+    finally:
+        engine.dispose()
+    if version is None:
+        raise without_runs(location)
+    return version
+
+
 def schema_revision(engine: Engine, location: Location) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
@@ -269,13 +287,10 @@ def backup_of(file: Path, version: str) -> Path:
     return file.with_name(f"{file.name}.backup-{version}")
 
 
-def upgrade(engine: Engine, file: Path | None, to: str | None = None) -> None:
-    """Upgrade the schema in one transaction; concurrent processes wait for each other.
+def upgrade(engine: Engine, file: Path | None) -> None:
+    """Upgrade the schema to the newest one in one transaction; concurrent processes wait for each other.
 
     A SQLite file is copied first; a server's database is not.
-
-    Args:
-        to: the revision; None for the newest one.
 
     Raises:
         StorageError: the disk has no room for the copy or the new tables.
@@ -290,11 +305,11 @@ def upgrade(engine: Engine, file: Path | None, to: str | None = None) -> None:
         # upgraded while this one waited for the lock.
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
-            if version == (to or HEAD):
+            if version == HEAD:
                 return
             if file is not None and version is not None:
                 back_up(file, backup_of(file, version), locked=True)  # no other process writes during this transaction
-            _migrate(connection, to or "head")
+            _migrate(connection)
 
 
 def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[object]:
@@ -311,7 +326,7 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
         raise storage_error(f"database {file}", error) from error
 
 
-def _migrate(connection: Connection, to: str) -> None:
+def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -320,7 +335,7 @@ def _migrate(connection: Connection, to: str) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     drop_views(connection)  # a file from elsewhere may have others of these names
-    command.upgrade(config, to)
+    command.upgrade(config, "head")
     create_views(connection)
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
 
 from orthobench.errors import UsageError
-from orthobench.store.damage import refusing_damage
 from orthobench.store.result import MetricValue, Trace
+from orthobench.store.row_checks import refusing_damage
 from orthobench.store.server import DatabaseServer
 from orthobench.store.sqlite import fold, log_size
 from orthobench.store.tables import (

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -213,14 +212,9 @@ DAMAGE_CODES = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
     sqlite3.SQLITE_IOERR_READ,
 }
-DAMAGE_WORDS = re.compile(
-    r"no such (table|column|index|function|module|collation)|has no column|already exists|duplicate column"
-    r"|malformed|unsupported file format|unknown encoding",
-    re.IGNORECASE,
-)
-"""Messages without their own error code, which show that the tables differ from this package's."""
 SHOWN_PROBLEMS = 3
 RESTORE = "restore a backup"
+CORRECT = f"correct or delete the row in SQL, or {RESTORE}"
 
 _logger = logging.getLogger(__name__)
 
@@ -278,15 +272,17 @@ def primary_code(error: BaseException | None) -> int:
 
 
 def damaged(location: Location | Path, *problems: str, fix: str = "") -> DamagedError:
-    """Return the error for a damaged database; its line has the first problems and the fix."""
-    return DamagedError(f"{location} is damaged: {summary(problems)}; {fix or _fix(Location.of(location))}")
+    """Return the error for a damaged database; its line has the first problems and the fix.
 
-
-def _fix(location: Location) -> str:
-    """Return what the user can do about a damaged database."""
-    if location.file is None:
-        return f"correct or delete the row in SQL, or {RESTORE}"
-    return f"`{shell_command('db', 'repair', 'repaired.db', '--db', location)}` copies what can be read, or {RESTORE}"
+    Args:
+        fix: what the user can do; by default a repair, which a server's database does not need.
+    """
+    words = shell_command("db", "repair", "repaired.db", "--db", location)
+    is_server = Location.of(location).file is None
+    fix = fix or (CORRECT if is_server else f"`{words}` copies what can be read, or {RESTORE}")
+    error = DamagedError(f"{location} is damaged: {summary(problems)}; {fix}")
+    error.problem = summary(problems)
+    return error
 
 
 def is_damage(error: BaseException) -> bool:
@@ -299,9 +295,7 @@ def is_damage(error: BaseException) -> bool:
 
 def problem_of(error: Exception) -> str:
     """Return the problem in an error of `damaged`, without the fix, or the first line of another error."""
-    line = first_line(error)
-    problem = line.partition(" is damaged: ")[2]
-    return problem.rpartition("; `")[0] or problem.removesuffix(f"; {RESTORE}") or line
+    return getattr(error, "problem", "") or first_line(error)
 
 
 def summary(problems: Sequence[str]) -> str:
@@ -335,8 +329,8 @@ def translated(file: Path, error: BaseException, read: Path | None = None) -> Or
             return unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN:
             return unwritable(f"database {file}", str(error), MAKE_WRITABLE)
-    if isinstance(error, sqlite3.Error) and DAMAGE_WORDS.search(str(error)):
-        return damaged(read, str(error))
+        case sqlite3.SQLITE_ERROR:  # the statements are this package's, so the file's tables differ
+            return damaged(read, str(error))
     return None
 
 

@@ -18,9 +18,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError
-from orthobench.store.damage import refusing_damage
 from orthobench.store.reader import Reader
 from orthobench.store.result import MetricRow, Status, TraceRow, WeightsRow
+from orthobench.store.row_checks import refusing_damage
 from orthobench.store.tables import (
     Benchmark,
     Environment,

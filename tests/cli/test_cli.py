@@ -39,7 +39,7 @@ def test_import_of_the_command_line_loads_nothing_heavy():
 
 def test_reading_the_database_does_not_load_torch(after, tmp_path, tiny_options):
     (run,) = json.loads(after(("run", "adding", "rnn", *tiny_options))("ls", "--json").out)
-    code = "import sys\nfrom orthobench.cli import main\n"
+    code = "import sys\nfrom orthobench.__main__ import main\n"
     for words in (["ls"], ["show", run["run"]]):
         code += f"sys.argv = {['orthobench', *words]}\ntry: main()\nexcept SystemExit: pass\n"
         code += f"print(sorted(set(sys.modules) & {HEAVY - {'sqlalchemy'}}))\n"
@@ -208,8 +208,6 @@ def test_shown_command_can_be_pasted_into_a_shell(tmp_path):
             "needs a driver that is not installed: use SQLite or",
         ),
         (("run", "adding", "rnn", "--db", "x" * 300), "the name of a file or folder is too long, xxx"),
-        (("report", "--html", "-o", ""), "--out is empty"),
-        (("export", "06", "", "--format", "pt2"), "FILE is empty"),
         (
             ("tune", "adding", "-m", "rnn", "--grid", "optimizer=adam,adma", "--trials", "3"),
             "optimizer=adma: should be",
@@ -326,12 +324,10 @@ BAD = [
     (("run", "adding", "lstm", "-s", "hidden_size"), "'hidden_size' is not a setting"),
     (("run", "adding", "lstm", "--preset", "fast"), "'fast' is not one of 'paper', 'quick'"),
     (("run", "adding", "lstm", "--seed", "x"), "'--seed': should be a whole number"),
-    (("sweep", "runs.toml"), "'runs.toml' is a file: write --file runs.toml"),
     (("check", "none.toml"), "there is no baseline none.toml: run in a clone of orthobench, or name a baseline"),
     (("run", "adding", "lstm", "--seed", "-1"), "'--seed': should be greater than or equal to 0"),
     (("run", "adding", "lstm", "--device", "tpu"), "'tpu' is not one of"),
-    (("run", "adding", "lstm", "--device", "cuda:1"), "error: --device cuda:1: give --device cuda, and choose the GPU"),
-    (("bench", "--device=cuda:3"), "by the variable CUDA_VISIBLE_DEVICES=3"),
+    (("run", "adding", "lstm", "--device", "cuda:1"), "'cuda:1' is not one of 'auto', 'cpu', 'cuda'"),
     (("run", "adding", "lstm", "--device", "cpu", "--backend", "cuda"), "the run is on the CPU; use --backend auto"),
     (("run", "adding", "lstm", "--db", "no/such/results.db"), "there is no folder"),
     (("run", "adding", "lstm", "--db", "what://x"), "is not a database"),
@@ -351,12 +347,8 @@ BAD = [
     (("merge", "nothere.db"), "error: there is no database nothere.db: check its name\n"),
     (("ls", "--db", "nothere.db"), "error: there is no database nothere.db: check its name\n"),
     (("compare-databases", "a.db", "b.db"), "error: there is no database a.db: check its name\n"),
-    (("run", "adding", "scornn", "lstm"), "`orthobench sweep TASK --models A,B` trains several models"),
-    (
-        ("run", "adding", "scornn", "--seeds", "3"),
-        "`orthobench sweep TASK --models MODEL --seeds 3` trains several runs",
-    ),
-    (("run", "adding", "scornn", "--grid", "n=4,5"), "`orthobench sweep TASK --models MODEL --grid KEY=V1,V2` trains"),
+    (("run", "adding", "scornn", "lstm"), "unexpected extra argument(s) (lstm) (help: orthobench run --help)"),
+    (("run", "adding", "scornn", "--seeds", "3"), "No such option: --seeds"),
     (
         ("run", "adding", "scornn", "-s", "learning_rate=1e-3,1e-4"),
         "learning_rate=1e-3,1e-4: should be a number: for several values, use `orthobench sweep --grid "
@@ -373,7 +365,6 @@ BAD = [
     (("plugins", "adding", "--plugin", "none.py"), "plugin file none.py cannot be read"),
     (("show", "abc"), "there is no database results.db"),
     (("report", "--html"), "there is no database results.db"),
-    (("report",), "--html"),
 ]
 
 
@@ -449,7 +440,7 @@ WITHOUT_TORCH = [
 def test_quick_commands_do_not_load_torch(tmp_path):
     """In one process, whose modules are those of all of them."""
     code = (
-        "import sys\nfrom orthobench.cli import main\n"
+        "import sys\nfrom orthobench.__main__ import main\n"
         f"for words in {WITHOUT_TORCH}:\n"
         "    sys.argv = ['orthobench', *words]\n"
         "    try:\n        main()\n"
@@ -462,28 +453,17 @@ def test_quick_commands_do_not_load_torch(tmp_path):
     assert outcome.returncode == 0, outcome.stderr
 
 
-def test_unknown_option_that_is_no_setting_is_not_called_one(orthobench):
-    outcome = orthobench("run", "adding", "lstm", "--dry-run")
-    assert (outcome.code, outcome.err) == (2, "error: No such option: --dry-run (help: orthobench run --help)\n")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("run", "scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
-        (("run", "adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
-        (("run", "adding", "scornn", "--lr", "1e-3"), "--lr: a setting is written -s learning_rate=VALUE"),
-        (("sweep", "adding", "-m", "scornn", "-n", "8"), "a setting is written -s hidden_size=VALUE"),
-        (("run", "adding", "--model", "scornn"), "the model follows the task, as in adding scornn"),
+        (("run", "adding", "lstm", "--dry-run"), "error: No such option: --dry-run"),
         (("run", "adding", "scornn", "--epochs"), "error: Option '--epochs' requires an argument."),
-        (("sweep", "adding", "--models", "scornn,", "lstm"), "a list has no spaces: write scornn,lstm"),
-        (("report", "--html", "page.html"), "the file is written --out page.html"),
         (("run", "adding", "torch.nn.GRU"), "./cell.py:MyCell or torch.nn:GRU"),
         (("run", ".", "gru"), "your own data is a task if you write array:."),
         (("tune", "adding", "-m", "rnn", "--grid", "learning_rate=1e-4..1e-2:lgo", "--trials", "2"), "first..last:log"),
     ],
 )
-def test_misplaced_words_get_a_hint(orthobench, words, message):
+def test_misplaced_words_are_one_line(orthobench, words, message):
     outcome = orthobench(*words)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert message in outcome.err
@@ -502,8 +482,8 @@ def test_full_disk_behind_the_output_is_one_line(tmp_path, words):
 
 def test_output_is_complete_in_a_limited_encoding():
     """Tables and JSON are printed without typer, which has its own answer."""
-    program = "import sys; from orthobench import cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
-    program += "; cli.typer.echo = print; cli.main()"
+    program = "import sys; from orthobench import __main__, cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
+    program += "; cli.typer.echo = print; __main__.main()"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "+- end")

@@ -38,7 +38,7 @@ def complete(tmp_path):
 
 ANSWERS = """
 import contextlib, io, json, os, sys
-from orthobench.cli import main
+from orthobench.__main__ import main
 
 sys.argv = ["orthobench"]
 answers = {}
@@ -122,7 +122,8 @@ def test_runs_are_completed_from_the_named_database(complete, orthobench, tiny_o
 def test_completion_loads_neither_torch_nor_sqlalchemy():
     code = (
         "import sys\nfrom types import SimpleNamespace\nfrom orthobench.cli import completion\n"
-        "context = SimpleNamespace(args=['adding', 'scornn'], params={'db': 'none.db'})\n"
+        "from orthobench.system.location import Location\n"
+        "context = SimpleNamespace(args=['adding', 'scornn'], params={'db': Location('none.db')})\n"
         "assert completion.settings(context, '') and completion.tasks('') and completion.runs(context, '') == []\n"
         "print(*({'torch', 'sqlalchemy', 'numpy', 'pandas'} & set(sys.modules)))"
     )

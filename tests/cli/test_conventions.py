@@ -1,4 +1,4 @@
-"""What users of other command lines expect: a variable for the database, --quiet, --json, short names, and hints."""
+"""What users of other command lines expect: a variable for the database, --quiet, --json, and short names."""
 
 from __future__ import annotations
 
@@ -53,34 +53,6 @@ def test_run_and_sweep_print_their_records_as_json(quiet, orthobench, tiny_optio
     ]
     swept = json.loads(orthobench("sweep", *words).out)
     assert sorted(map(str, swept)) == sorted(map(str, json.loads(orthobench("ls", "--json").out)))
-
-
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (["run", "adding", "rnn", "hidden_size=8"], "a setting is written -s hidden_size=8"),
-        (["run", "hidden_size=8", "adding", "rnn"], "a setting is written -s hidden_size=8"),
-        (["run", "adding", "hidden_size=8"], "a setting is written -s hidden_size=8"),
-        (["run", "adding", "rnn", "--force", "epochs=2"], "a setting is written -s epochs=2"),
-        (["sweep", "adding", "-m", "rnn", "n=8,16"], "values to combine are written --grid n=8,16"),
-        (["ls", "n=8"], "a condition is written --where n=8"),
-        (["sweep", "adding", "rnn", "lstm"], "models are written --models A,B"),
-        (["sweep", "adding", "--models", "rnn,", "lstm"], "a list has no spaces: write rnn,lstm"),
-        (["sweep", "--models", "rnn,", "lstm", "adding"], "a list has no spaces: write rnn,lstm"),
-        (["sweep", "adding", "--models", "rnn", "lstm", "gru"], "a list has no spaces: write rnn,lstm,gru"),
-        (["sweep", "adding", "-m", "rnn", "--grid", "n=8", "16", "32"], "a list has no spaces: write n=8,16,32"),
-        (["ls", "--where", "n=8", "16"], "a list has no spaces: write n=8,16"),
-        (["ls", "--task", "adding", "results.db"], "a database is written --db results.db"),
-        (["report", "--html", "-m", "lstm", "page.html"], "the file is written --out page.html"),
-        (["sweep", "adding", "--grid", "n=8,16", "scornn"], "models are written --models A,B"),
-    ],
-)
-def test_misplaced_word_gets_a_hint(words, remedy, orthobench, tmp_path):
-    outcome = orthobench(*words)
-    assert outcome.code == 2
-    assert outcome.err.count("\n") == 1
-    assert remedy in outcome.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_short_names_are_those_of_the_long_ones(orthobench, tiny_options):

@@ -91,7 +91,7 @@ def test_run_file_trains_the_run_of_the_same_command(orthobench, tiny, tiny_opti
     assert json.loads(orthobench("run", "--file", file, "--seed", "4", "--json").out)["seed"] == 4
     for extra in (["adding"], ["-s", "epochs=1"], ["--preset", "quick"]):
         done = orthobench("run", *extra, "--file", file)
-        assert (done.code, "--file names the run already" in done.err) == (2, True)
+        assert (done.code, "--file names the runs already" in done.err) == (2, True)
     done = orthobench("run", "--file", write(tmp_path / "bad.toml", 'task = "adding"', {}))
     assert (done.code, "model is missing" in done.err) == (2, True)
     done = orthobench("run", "adding")
@@ -112,7 +112,7 @@ def test_search_file_plans_the_search_of_the_same_command(orthobench, tiny, tmp_
     assert from_file.out == given.out
     assert "2 trials" in from_file.out
     done = orthobench("tune", "--file", file, "--grid", "learning_rate=1,2")
-    assert (done.code, "--file names the search already" in done.err) == (2, True)
+    assert (done.code, "--file names the runs already" in done.err) == (2, True)
 
 
 def test_the_live_page_has_a_port_of_its_own(orthobench, tiny_options):

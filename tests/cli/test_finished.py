@@ -19,7 +19,7 @@ MINE = "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mi
 def without_torch(folder: Path, commands: list[list[str]]) -> tuple[str, set[str]]:
     """Run commands in a process of their own: return their output and the heavy modules that they loaded."""
     code = (
-        "import sys\nfrom orthobench.cli import main\n"
+        "import sys\nfrom orthobench.__main__ import main\n"
         f"for words in {commands}:\n"
         "    sys.argv = ['orthobench', *words]\n"
         "    try: main()\n    except SystemExit as end: assert not end.code, end.code\n"

@@ -3,28 +3,19 @@
 import re
 
 import orthobench.spec
-from orthobench.cli.session_display import RunState, print_plan, print_states
+from orthobench.cli.session_display import print_plan
 from orthobench.planning.plan import PlannedRun
 from orthobench.planning.sweep_plan import plan_sweep
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 
 
-def test_settings_shared_by_all_runs_of_a_task_are_printed_once(capsys):
-    print_states(
-        [
-            RunState("a" * 16, "adding", "rnn", {"hidden_size": "8", "batch_size": "4"}, 0, "missing"),
-            RunState("b" * 16, "adding", "lstm", {"hidden_size": "9", "batch_size": "4", "lr": "1"}, 0, "missing"),
-            RunState("c" * 16, "copying", "lstm", {"hidden_size": "9"}, 0, "finished"),
-        ]
-    )
-    first, *rest = capsys.readouterr().out.splitlines()
-    assert first == "every run of adding: batch_size=4"  # a task with one run shares nothing
-    table = "\n".join(rest)
-    assert "batch_size" not in table
-    assert re.search(r"adding +rnn +hidden_size=8 ", table)
-    assert re.search(r"adding +lstm +hidden_size=9 lr=1 ", table)
-    assert re.search(r"copying +lstm +hidden_size=9 ", table)
+def test_settings_shared_by_all_runs_of_a_task_are_printed_once(orthobench):
+    several = ("--grid", "(n,batch_size,learning_rate)=(8,4,0.1),(9,4,0.1)", "--dry-run", "--no-profile")
+    first, heading, *rows = orthobench("sweep", "adding", "--models", "rnn", *several).out.splitlines()
+    assert first == "every run: batch_size=4 learning_rate=0.1"
+    assert "batch_size" not in "\n".join([heading, *rows])
+    assert [re.search(r"rnn +(n=\d) ", row)[1] for row in rows[:2]] == ["n=8", "n=9"]
 
 
 def test_settings_of_a_command_are_shown_above_its_runs(orthobench, tmp_path):
@@ -38,10 +29,10 @@ def test_settings_of_a_command_are_shown_above_its_runs(orthobench, tmp_path):
     assert shown.out.startswith("every run: sequence_length=20 n=4\n"), shown.err
 
 
-def test_single_run_shows_its_settings_in_its_row(capsys):
-    print_states([RunState("a" * 16, "adding", "rnn", {"hidden_size": "8"}, 0, "missing")])
-    assert "every run" not in (text := capsys.readouterr().out)
-    assert "hidden_size=8" in text
+def test_single_run_shows_its_settings_in_its_row(orthobench):
+    shown = orthobench("sweep", "adding", "--models", "rnn", "--grid", "n=8", "--dry-run", "--no-profile").out
+    assert "every run" not in shown
+    assert "n=8" in shown
 
 
 def test_plan_of_many_runs_computes_each_key_once(monkeypatch, capsys):

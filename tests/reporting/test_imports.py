@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 )
 def test_reading_results_loads_neither_torch_nor_plotly(folder, words):
     code = (
-        f"import sys; sys.argv = {['orthobench', *words]}\nfrom orthobench.cli import main\n"
+        f"import sys; sys.argv = {['orthobench', *words]}\nfrom orthobench.__main__ import main\n"
         f"try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
         f"print(*sorted(set(sys.modules) & {UNWANTED}))"
     )

@@ -89,7 +89,7 @@ def test_installed_wheel_runs(wheel, tmp_path):
         return done.stdout
 
     def orthobench(*arguments: str) -> str:
-        return run(f"import sys; sys.argv = ['orthobench', *{arguments}]; from orthobench.cli import main; main()")
+        return run(f"import sys; sys.argv = ['orthobench', *{arguments}]; from orthobench.__main__ import main; main()")
 
     where = run("import orthobench, orthobench.models as m, orthobench.tasks as t; print(*m.__path__, *t.__path__)")
     assert all(path.startswith(site) for path in where.split())

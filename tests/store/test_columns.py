@@ -64,5 +64,5 @@ def test_row_with_a_value_of_another_type_is_damage(tmp_path, column, value):
             connection.execute(f"update metric set {column} = ? where id = 1", (value,))
         run_id = store.find(key).id
         for read in (store.metric_values, lambda ids: metric_columns(store, ids)):
-            with pytest.raises(DamagedError, match=r"results.db is damaged: .*; `orthobench db repair"):
+            with pytest.raises(DamagedError, match=r"results.db is damaged: .*; correct or delete the row in SQL"):
                 read([run_id])

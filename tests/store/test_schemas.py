@@ -32,8 +32,8 @@ from support.schemas import (
 from orthobench.errors import StorageError
 from orthobench.store import MetricRow, open_store
 from orthobench.store.backup import back_up
-from orthobench.store.damage import problems_of
 from orthobench.store.open import HEAD, MIGRATIONS, REVISIONS
+from orthobench.store.row_checks import faults_in
 from orthobench.store.tables import VERSION_TABLE
 
 
@@ -186,18 +186,18 @@ def test_views_of_a_column_that_a_later_schema_adds_are_created_after_it(tmp_pat
 
 
 def test_damaged_rows_of_older_files_stay_as_they_are(tmp_path, monkeypatch):
-    """A repair finds the blocks, and no migration fails by them or by damaged metrics."""
+    """The check finds the blocks, and no migration fails by them or by damaged metrics."""
     file = tmp_path / "results.db"
     write_schema(file, HEAD)
     add_revision(tmp_path, monkeypatch.setattr)
     ((block,),) = look(file, "SELECT vectors FROM trace WHERE run_id = 1")
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE trace SET vectors = ? WHERE run_id = 2", (block[:-1],))
-        connection.execute("UPDATE trace SET vectors = CAST(x'ff' AS TEXT) WHERE run_id = 3")
+        connection.execute("UPDATE trace SET vectors = 'text' WHERE run_id = 3")
         connection.execute("UPDATE run SET metrics = '[]' WHERE id = 1")
-    with open_store(str(file)) as store:
-        damages = problems_of(store.engine)
-    assert len([damage for damage in damages if "trace" in str(damage)]) == 2, damages
+    with open_store(str(file)) as store, store.engine.connect() as connection:
+        faults = list(faults_in(connection))
+    assert len([fault for fault in faults if "trace" in fault]) == 2, faults
     assert look(file, "SELECT vectors FROM trace WHERE run_id = 2") == [(block[:-1],)]
     assert look(file, "SELECT metrics FROM run WHERE id = 1") == [("[]",)]
 

@@ -15,7 +15,7 @@ command_line = functools.cache(typer.main.get_command)
 
 def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
     """Run the command line in this process and return its exit code."""
-    from orthobench.cli import main
+    from orthobench.__main__ import main
     from orthobench.plugins import catalog
 
     patch.setattr(catalog, "_NAMED", {})  # a command is a process of its own, and knows no layers of earlier ones

@@ -114,7 +114,7 @@ def _child(
     if kill.half is not None:
         _die_writing(kill.half)
 
-    from orthobench.cli import main
+    from orthobench.__main__ import main
 
     sys.argv = ["orthobench", *arguments]
     watch = _Lines(kill.line)

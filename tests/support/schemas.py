@@ -27,7 +27,7 @@ from orthobench.system.location import Location
 SCHEMAS = Path(__file__).parent.parent / "store" / "schemas"
 OLDER = open_module.HEAD
 NEWER = f"{int(OLDER) + 1:04}"
-USERS = ("store.open", "store.merge", "store.repair", "store.describe", "diagnosis.storage")
+USERS = ("store.open", "store.merge", "store.describe", "diagnosis.storage")
 """The modules that know the newest revision."""
 MIGRATION = f'''
 import sqlalchemy as sa

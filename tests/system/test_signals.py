@@ -304,7 +304,7 @@ def test_handler_of_the_caller_is_kept_while_torch_loads():
 IMPORT = """
 import sys, time
 from pathlib import Path
-from orthobench.cli import main
+from orthobench.__main__ import main
 from orthobench.data.mnist import MNISTData
 
 def check_for_long(data_set, folder):

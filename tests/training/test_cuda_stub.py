@@ -235,7 +235,7 @@ BENCH = """
 import os, sys
 os.chdir(sys.argv.pop(1))
 sys.argv[1:] = ["bench", "--quick", "--rounds", "1", "--device", "cuda", "--json", *sys.argv[1:]]
-from orthobench.cli import main
+from orthobench.__main__ import main
 main()
 """
 

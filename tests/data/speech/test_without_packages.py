@@ -21,7 +21,7 @@ class Hidden(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Hidden())
-from orthobench.cli import main
+from orthobench.__main__ import main
 
 results = []
 for command in json.loads(sys.argv[1]):

@@ -1,4 +1,4 @@
-"""An option that is given twice collects its values or is refused, in every command: no value is dropped unseen."""
+"""An option that collects values keeps all of them, in every command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from typer.main import get_command
 
 from orthobench.cli import app
-from orthobench.errors import UsageError
 from orthobench.sinks.targets import SINK_KINDS
 
 ROOT: Any = get_command(app)
@@ -23,49 +22,12 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from commands(inner, (*words, name))
 
 
-def collects(case: Any) -> bool:
-    """Whether the option of a case may be given several times."""
-    return case.values[2].multiple
-
-
-OPTIONS = [
+COLLECTING = [
     pytest.param(words, command, option, id=" ".join([*words, max(option.opts, key=len)]))
     for words, command in commands(ROOT)
     for option in command.params
-    if option.param_type_name == "option"
+    if option.param_type_name == "option" and option.multiple
 ]
-SINGLE = [case for case in OPTIONS if not collects(case)]
-COLLECTING = [case for case in OPTIONS if collects(case)]
-
-
-def test_search_for_options_reaches_every_command():
-    assert len(list(commands(ROOT))) == 40
-    assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
-        name for case in OPTIONS for name in case.values[2].opts
-    }
-
-
-def spelled(option: Any, name: str, number: int) -> list[str]:
-    """Return an option with a value, which is refused before it is read."""
-    return [name] if option.is_flag else [name, str(number)]
-
-
-@pytest.mark.parametrize(("words", "command", "option"), SINGLE)
-def test_single_value_option_given_twice_is_refused(words, command, option, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    name = "/".join(max(names, key=len) for names in (option.opts, option.secondary_opts) if names)
-    for second in (*option.opts, *option.secondary_opts):
-        arguments = [*words, *spelled(option, option.opts[0], 0), *spelled(option, second, 1)]
-        with pytest.raises(UsageError) as raised:
-            ROOT.main(arguments, prog_name="orthobench", standalone_mode=False)
-        assert str(raised.value) == f"{name} is given twice: give it once"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_refusal_is_one_line(orthobench, tmp_path):
-    outcome = orthobench("run", "adding", "rnn", "--seed", "1", "--seed=2")
-    assert (outcome.code, outcome.out, outcome.err) == (2, "", "error: --seed is given twice: give it once\n")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("words", "command", "option"), COLLECTING)
