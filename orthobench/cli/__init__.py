@@ -53,13 +53,6 @@ FIRST_STEPS = """First steps:
   orthobench report --html                                     # write the page reports/report.html
 """
 
-LISTS = ("--columns", "--grid", "--model", "--models", "-m", "--task", "-t", "--where")
-"""The options whose values are separated by commas."""
-SWEPT = {"--seeds": "3", "--grid": "KEY=V1,V2"}
-"""Options of `sweep` that somebody may give to `run`, with a value each."""
-NUMBERS = ("--grid", "--where")
-"""Those of them whose values are mostly numbers."""
-
 
 class Command(TyperCommand):
     """A command that knows ~ in paths, and groups the options of training in its help."""
@@ -218,4 +211,9 @@ def _message(error: typer.TyperException) -> str:
     message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
     message = message.replace("Input should", "should")
     context = getattr(error, "ctx", None)
-    return message if context is None else f"{message} (help: {context.command_path} --help)"
+    if context is None:
+        return message
+    takes_settings = any("--set" in parameter.opts for parameter in context.command.params)
+    if message.startswith("No such option") and takes_settings:
+        message = f"{message.rstrip('.')}; a setting is written -s NAME=VALUE"
+    return f"{message} (help: {context.command_path} --help)"

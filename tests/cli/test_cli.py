@@ -350,6 +350,10 @@ BAD = [
     (("run", "adding", "scornn", "lstm"), "unexpected extra argument(s) (lstm) (help: orthobench run --help)"),
     (("run", "adding", "scornn", "--seeds", "3"), "No such option: --seeds"),
     (
+        ("run", "adding", "scornn", "--hidden-size", "8"),
+        "a setting is written -s NAME=VALUE (help: orthobench run --help)",
+    ),
+    (
         ("run", "adding", "scornn", "-s", "learning_rate=1e-3,1e-4"),
         "learning_rate=1e-3,1e-4: should be a number: for several values, use `orthobench sweep --grid "
         "learning_rate=1e-3,1e-4`",
