@@ -25,7 +25,7 @@ COMMANDS = {
     "show": ("show", "{key}"),
     "info": ("db", "info"),
     "compare": ("compare", "model=lstm", "model=rnn"),
-    "report": ("report",),
+    "report": ("report", "--format", "csv"),
     "publish": ("publish", "out/site", "lk/s.db"),
     "export": ("db", "export", "out/tables"),
     "tensorboard": ("db", "export", "--to", "tensorboard:out/tb"),
