@@ -99,9 +99,7 @@ class ProcessExecutor:
         waiting, free = deque(jobs), deque(self.slots)
         running: list[_Worker] = []
         stopping = False
-        # In a thread, because the import of PyTorch would hold up this loop, and with it the display and Ctrl-C.
-        server = threading.Thread(target=_start_server, daemon=True)
-        server.start()
+        server = prepare_forks()  # not awaited here, because it would hold up this loop, and with it the display
         try:
             while running or waiting:
                 if not stopping and self.should_stop():
@@ -198,12 +196,19 @@ class ProcessExecutor:
             self.store.update(run.id, {"status": Status.INTERRUPTED})
 
 
-def _start_server() -> None:
-    # Also what planning has imported here: the models and tasks of the runs, and their kernels.
-    own = [name for name in sys.modules if name.startswith(PLANNED)]
-    with suppress(OSError, EOFError):  # the first worker says why
-        if CONTEXT.get_start_method() == "forkserver":
-            start_fork_server(["orthobench.executors.preload", *own])
+def prepare_forks() -> threading.Thread:
+    """Start the process that forks new ones, unless it runs, in a thread that ends once it can fork."""
+
+    def prepare() -> None:
+        # Also what planning has imported here: the models and tasks of the runs, and their kernels.
+        own = [name for name in sys.modules if name.startswith(PLANNED)]
+        with suppress(OSError, EOFError):  # the first process says why
+            if CONTEXT.get_start_method() == "forkserver":
+                start_fork_server(["orthobench.executors.preload", *own])
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    return thread
 
 
 class _Worker:
