@@ -283,7 +283,7 @@ class Session:
             executor = self._executor(display, at_once)
             for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
                 if self.logs is not None and outcome.ending not in (Ending.BUSY, Ending.REFUSED):
-                    self.logs.settle(outcome.job.spec.key)
+                    self.logs.notify(outcome.job.spec.key)
                 display.on_outcome(outcome)
                 yield outcome
 
