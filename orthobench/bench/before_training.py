@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.models import ModelStep
 from orthobench.errors import OrthobenchError
 from orthobench.isolation import isolated, seed_generators
 from orthobench.model import Model, Signature
 from orthobench.model.build import build_model
 from orthobench.system.own_code import described
 from orthobench.task import Batch
-from orthobench.training.optimizers import build_optimizer
 
 LENGTHS = (10, 100, 300)
 """The numbers of steps over which the gradient is measured."""
@@ -128,26 +128,10 @@ class _Measured:
         factor = share ** (1 / (steps - 1 - reached)) if reached < steps - 1 and math.isfinite(share) else None
         return {"first": first, "middle": middle, "last": last, "factor": factor}
 
-    def step(self) -> Callable[[], None]:
+    def step(self) -> ModelStep:
         """Return a training step on one batch."""
         inputs = self.noise(STEPS)
-        optimizers = [
-            build_optimizer(group.optimizer, group.parameters, group.learning_rate)
-            for group in self.model.parameter_groups()
-        ]
-
-        def train() -> None:
-            outputs, _ = Batch(inputs, inputs).through(self.model)
-            penalty = self.model.penalty()
-            self.model.zero_grad()
-            loss = outputs.square().mean()
-            (loss if penalty is None else loss + penalty).backward()
-            for optimizer in optimizers:
-                optimizer.step()
-            with torch.no_grad():
-                self.model.after_step()
-
-        return train
+        return ModelStep(self.model, Batch(inputs, inputs), lambda outputs, _: outputs.square().mean())
 
     def kept(self) -> int:
         """Return the bytes that autograd keeps of a forward pass, each block of memory once."""

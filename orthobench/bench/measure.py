@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import psutil
-import torch
 
 SHORTEST = 0.25
 """Minimum seconds per sample, because the system counts other processes' time in hundredths of a second."""
@@ -53,15 +52,6 @@ class CpuClock(SystemClock):
 
     def foreign(self) -> float:
         return 0.0
-
-
-class DeviceClock(SystemClock):
-    """The seconds at which the GPU has done all that it was asked for."""
-
-    @staticmethod
-    def now() -> float:
-        torch.cuda.synchronize()
-        return time.perf_counter()
 
 
 @dataclass(frozen=True)

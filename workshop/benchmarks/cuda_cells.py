@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from orthobench.bench.measure import DeviceClock, interleave, summarise  # noqa: E402
+from orthobench.bench.measure import SystemClock, interleave, summarise  # noqa: E402
 from orthobench.recurrence import kernel_case, kernels, reference  # noqa: E402
 from orthobench.recurrence.call import Call, Form  # noqa: E402
 from orthobench.recurrence.cuda import nvrtc, persistent, plans, self_test  # noqa: E402
@@ -241,6 +241,15 @@ def gradients(job: Job) -> Job:
 def poison() -> None:
     """Fill the memory that the next tensors reuse with NaN, so that an output that no kernel writes is seen."""
     torch.full((1 << 26,), torch.nan, device=DEVICE)
+
+
+class DeviceClock(SystemClock):
+    """The seconds at which the GPU has done all that it was asked for."""
+
+    @staticmethod
+    def now() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
 
 def milliseconds(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
