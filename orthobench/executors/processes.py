@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -74,25 +74,21 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
     return slots[:jobs]
 
 
+@dataclass
 class ProcessExecutor:
     """An executor with one worker process per run, and one run per slot at a time.
 
-    Args:
+    Attributes:
         cores: the number of threads, which running and waiting runs share evenly.
         print_line: receives each line that a worker prints.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        slots: Sequence[str | None],
-        cores: int,
-        open_sink: SinkFactory,
-        should_stop: Callable[[], bool],
-        print_line: Callable[[str], None],
-    ) -> None:
-        self.store, self.slots, self.cores = store, slots, cores
-        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+    store: Store
+    slots: Sequence[str | None]
+    cores: int
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
+    print_line: Callable[[str], None]
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from orthobench.errors import UsageError, needs_extra
@@ -84,11 +83,8 @@ class SlurmCluster:
         # contain the database URL with its password.
         self.folder = (settings.folder or usual).absolute() / f"sweep-{uuid4().hex[:12]}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        pass
+    def close(self) -> None:
+        """Do nothing, because there is no connection."""
 
     def room(self) -> int:
         """Return how many tasks may be in the queue at the same time."""
@@ -167,25 +163,10 @@ class SlurmCluster:
             array_parallelism=self.options.jobs or 100_000,
             additional_parameters={"signal": f"TERM@{WARNING_SECONDS}", **self.settings.options},
         )
-        tasks, size = [], self._largest_array()
-        folder = self.options.data_folder
-
-        def on_node(job: Job) -> Job:
-            """Return the job in the form in which a node trains it."""
-            options = replace(job.options, device=self.device, data_folder=folder and folder.absolute())
-            return replace(job, options=options)
-
+        tasks, size, share = [], self._largest_array(), self.options.gpu_share
         for start in range(0, len(groups), size):
-            calls = [
-                RunGroup(
-                    tuple(map(on_node, group)),
-                    self.threads,
-                    self.options.gpu_share,
-                    resumed,
-                    no_more,
-                )
-                for group in groups[start : start + size]
-            ]
+            part = groups[start : start + size]
+            calls = [RunGroup(tuple(group), self.threads, share, resumed, no_more) for group in part]
             printed = io.StringIO()  # submitit also prints the error of sbatch
             try:
                 with redirect_stderr(printed):

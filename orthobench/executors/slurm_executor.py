@@ -37,27 +37,25 @@ class _Task:
     gone_at: float | None = None
 
 
+@dataclass
 class SlurmExecutor:
     """An executor on a SLURM cluster.
 
-    Args:
+    Attributes:
         seconds: the estimated time of each run by key.
         print_line: receives a line about each submission, loss and cancellation.
     """
 
-    def __init__(
-        self,
-        cluster: SlurmCluster,
-        store: Store,
-        seconds: Mapping[str, float | None],
-        open_sink: SinkFactory,
-        should_stop: Callable[[], bool],
-        print_line: Callable[[str], None],
-    ) -> None:
-        self.cluster, self.store, self.seconds = cluster, store, seconds
-        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+    cluster: SlurmCluster
+    store: Store
+    seconds: Mapping[str, float | None]
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
+    print_line: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         # A file, because the tasks run on other machines and have only the shared folder in common with this one.
-        self.no_more = cluster.folder / "spent"
+        self.no_more = self.cluster.folder / "spent"
         self.open: dict[str, WatchedJob] = {}
         self.tasks: list[_Task] = []
         self.stopping_since: float | None = None

@@ -225,12 +225,13 @@ class Session:
 
     def job(self, config: RunConfig, label: str) -> Job:
         """Return a run in the form in which another process can train it."""
+        folder = self.options.data_folder if self._is_on_cluster else data_folder()  # other machines have their own
         options = replace(
             self.options,
             # Named here, because `auto` could be another device in the process that trains.
             device="cuda" if self.device.type == "cuda" else "cpu",
             # Absolute, because a job may start in another folder.
-            data_folder=data_folder().absolute(),
+            data_folder=folder and folder.absolute(),
             tags=self._tags(config),
             log_to=(),  # the session itself sends the events
             checkpoints=self._absolute_checkpoints,
@@ -393,6 +394,7 @@ def open_session(
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
         else:
             cluster = _cluster(options.executor)(database, options)
+            stack.callback(cluster.close)
             device, at_once = torch.device(cluster.device), cluster.room()
         store: Store | None = None
         if dry_run:
@@ -400,9 +402,7 @@ def open_session(
                 store = stack.enter_context(open_store(database))
         else:
             check_writable(database)
-            if cluster is not None:
-                stack.enter_context(cluster)
-            elif is_new(database):
+            if cluster is None and is_new(database):
                 for group in runs:
                     check_fit(group)
             store = stack.enter_context(open_store(database, create=True))
