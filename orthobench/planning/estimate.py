@@ -19,7 +19,6 @@ import torch
 from orthobench.analysis.experience import (
     FLOAT,
     Experience,
-    data_set,
     experiences,
     longer,
     nearest,
@@ -31,7 +30,6 @@ from orthobench.planning.plan import PlannedRun
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store
 from orthobench.system import environment
-from orthobench.training.profiling import ProfileError, RunProfile
 
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
 """The approximate number of weight copies that a run keeps; a training state has last and best ones and averages."""
@@ -64,7 +62,7 @@ class Estimator:
         self,
         store: Store | None,
         device: torch.device,
-        profile: Callable[[PlannedRun], RunProfile] | None = None,
+        profile: Callable[[PlannedRun], Experience] | None = None,
         keep_weights: KeepWeights = "none",
         is_on_cluster: bool = False,
     ) -> None:
@@ -94,8 +92,8 @@ class Estimator:
             if failure := self.failures.get(spec.variant):
                 return failure
             try:
-                near = _experience(planned.config, self.profile(planned))
-            except (OrthobenchError, ProfileError) as error:
+                near = self.profile(planned)
+            except OrthobenchError as error:
                 failure = self.failures[spec.variant] = Estimate(None, None, str(error))
                 return failure
             known.append(near)
@@ -118,18 +116,6 @@ class Estimator:
 
     def _is_comparable(self, run: Run) -> bool:
         return any(other.hardware is None for other in experiences([run], self.device, self.hardware_name))
-
-
-def _experience(config: RunConfig, profile: RunProfile) -> Experience:
-    return Experience(
-        config.spec.settings,
-        data_set(config.spec.task_settings),
-        profile.seconds / profile.total_iterations,
-        profile.iterations_per_epoch,
-        profile.memory,
-        f"{profile.steps} steps tried" if profile.steps > 1 else "one step timed",
-        profile.weights,
-    )
 
 
 def _or_solved(config: RunConfig) -> str:

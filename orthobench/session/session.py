@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import torch
 
+from orthobench.analysis.experience import Experience
 from orthobench.analysis.variants import briefs, variants
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.display.progress import default_display
@@ -44,7 +45,6 @@ from orthobench.training.build import check_fit
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_leftovers
 from orthobench.training.device import pick_device
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -345,7 +345,7 @@ class Session:
         """Estimate pending runs, and return the estimates by key."""
         threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(pending))))
 
-        def profile(run: PlannedRun) -> RunProfile:
+        def profile(run: PlannedRun) -> Experience:
             self.display.on_profile(run)
             return profile_job(replace(self.job(run.config, run.label), threads=threads))
 
