@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import psutil
 
@@ -22,23 +21,14 @@ FEWEST = 3
 """No sample is left out if fewer samples than this would remain."""
 
 
-class Clock(Protocol):
-    def now(self) -> float:
-        """Return the seconds since an arbitrary start."""
-
-    def foreign(self) -> float:
-        """Return the core-seconds of other processes since an arbitrary start."""
-
-    @property
-    def cores(self) -> int:
-        """The number of cores."""
-
-
 class SystemClock:
+    """The seconds since an arbitrary start."""
+
     cores = os.cpu_count() or 1
     now = staticmethod(time.perf_counter)
 
     def foreign(self) -> float:
+        """Return the core-seconds of other processes since an arbitrary start."""
         times = psutil.cpu_times()._asdict()
         idle = ("idle", "iowait", "guest", "guest_nice")  # guest time is already part of user time
         busy: float = sum(spent for kind, spent in times.items() if kind not in idle)
@@ -74,7 +64,7 @@ class TimeSummary:
 def interleave(
     steps: Mapping[str, Callable[[], object]],
     rounds: int,
-    clock: Clock,
+    clock: SystemClock,
     shortest: float = SHORTEST,
     patience: float = PATIENCE,
     warm: bool = False,
@@ -129,7 +119,7 @@ def _quiet(values: Sequence[tuple[float, float]]) -> list[float]:
     return quiet if len(quiet) >= FEWEST else [value for value, _ in values]
 
 
-def _sample(step: Callable[[], object], repeats: int, clock: Clock) -> Sample:
+def _sample(step: Callable[[], object], repeats: int, clock: SystemClock) -> Sample:
     start, foreign = clock.now(), clock.foreign()
     for _ in range(repeats):
         step()

@@ -12,7 +12,7 @@ import torch
 from torch import Generator
 
 from orthobench.bench.implementations import EAGER, SEED, implementations
-from orthobench.bench.measure import SHORTEST, Clock, CpuClock, Sample, SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import SHORTEST, CpuClock, Sample, SystemClock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import Shape
 from orthobench.errors import UsageError
@@ -34,7 +34,7 @@ class Setup:
     device: torch.device
     rounds: int = 5
     quick: bool = False
-    clock: Clock = field(default_factory=SystemClock)
+    clock: SystemClock = field(default_factory=SystemClock)
     tell: Callable[[str], None] = lambda message: None
 
     @property

@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from orthobench.analysis.experience import Experience
+from orthobench.analysis.shown_table import ShownTable
 from orthobench.analysis.variants import briefs, variants
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.display.progress import default_display
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class SweepResult:
+class SweepResult(ShownTable):
     """The result of a sweep.
 
     Attributes:
@@ -106,14 +107,6 @@ class SweepResult:
         states = Counter(str(now.get(run.key, run.state)) for run in self.plan.runs)
         count = len(self.plan.runs)
         return f"{counted(count, 'run')}: {', '.join(f'{count} {state}' for state, count in states.items())}"
-
-    def __repr__(self) -> str:
-        table = self.table.to_string(index=False, float_format="{:.4g}".format, max_rows=20)
-        return f"{self._words()}\n{table}" if self.plan.runs else self._words()
-
-    def _repr_html_(self) -> str:
-        table = self.table.to_html(index=False, float_format="{:.4g}".format, max_rows=20, na_rep="")
-        return f"{self._words()}\n{table}"
 
 
 @dataclass

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from orthobench.bench.measure import CpuClock, Sample, interleave, ratio, summarise
+from orthobench.bench.measure import CpuClock, Sample, SystemClock, interleave, ratio, summarise
 
 
-class FakeClock:
+class FakeClock(SystemClock):
     """Time passes only in steps; of two cores, others use as many as they are told."""
 
     cores = 2
