@@ -186,20 +186,11 @@ class CheckpointFolder(Checkpoints):
             return path.read_bytes()
         except FileNotFoundError:
             return None
-        except IsADirectoryError:
-            # A folder in the place of the file counts as damaged, because the one before may
-            # be usable. Empty content reads as such.
-            return b""
         except PermissionError as error:
             raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}; make it readable") from error
 
     def _remove(self, name: str) -> None:
-        path = self.folder / name
-        # A link is removed as a file, because `rmtree` refuses links.
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        (self.folder / name).unlink()
 
 
 class RemoteCheckpoints(Checkpoints):

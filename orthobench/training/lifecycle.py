@@ -5,7 +5,6 @@ A run resumes from the newest checkpoint that belongs to it, to its rows and to 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -18,7 +17,6 @@ from orthobench.recurrence import BackendError
 from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
-from orthobench.system.cores import spinning_threads
 from orthobench.system.own_code import described
 from orthobench.training.checkpoint import lock, places
 from orthobench.training.device import pick_device
@@ -30,8 +28,6 @@ from orthobench.training.settled import settled_run
 from orthobench.training.trainer import Trainer
 
 DEFAULTS = RunOptions()
-
-_logger = logging.getLogger(__name__)
 
 
 class OutOfMemory(Exception):
@@ -73,8 +69,6 @@ def train(
             if settled.status == Status.FINISHED:  # its process may have died before it removed them
                 checkpoints.clear()
             return settled
-        if advice := spinning_threads(torch.get_num_threads() if device.type == "cpu" else 1):
-            _logger.warning(advice)
         # Only here, because the lock tells that no other process is writing them; one that was killed has left them.
         folder.remove_parts(key)
         # The record is the thread's, and is emptied because an earlier run of this

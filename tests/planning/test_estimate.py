@@ -77,14 +77,6 @@ def test_run_begun_on_another_device_is_ignored(store):
     assert estimate(store, run()).seconds is None
 
 
-def test_runs_on_another_processor_are_used_as_a_marked_last_resort(store):
-    key = enter(store, run(seed=1), 80, 80, {"train": 40.0}, cpu="Zilog Z80")
-    assert estimate(store, run()) == Estimate(40.0, None, f"run {key[:8]}, ~ on Zilog Z80")
-    assert estimate(store, run(), lambda planned_run: tried(planned_run.config, 11.0)).source == "3 steps tried"
-    own = enter(store, run(seed=2, hidden_size=40), 80, 80, {"train": 60.0})
-    assert estimate(store, run()).source == f"run {own[:8]}"
-
-
 def test_finished_run_is_not_pending(store):
     enter(store, run(), 80, 80, {"train": 8.0})
     assert not planned(store, run())[0].is_pending
@@ -228,9 +220,10 @@ def test_estimate_uses_cpu_time_of_a_run_on_a_busy_machine(store):
         (run(bandwidth=4), {}),
         (run(probes="jacobian"), {}),
         (run(seed=1), {"device": "cuda"}),
+        (run(seed=1), {"cpu": "Zilog Z80"}),
         (run(seed=1), {"seconds": {}}),
     ],
-    ids=["model", "twice the size", "banded", "probes", "device", "no time"],
+    ids=["model", "twice the size", "banded", "probes", "device", "processor", "no time"],
 )
 def test_distant_run_gives_no_estimate(store, config, columns):
     enter(store, config, 80, 80, **({"seconds": {"train": 40.0}} | columns))
