@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from orthobench.bench import shapes, suite
-from orthobench.bench.measure import CpuClock, SystemClock
+from orthobench.bench.measure import CPU, WALL
 from orthobench.bench.models import measure_models
 from orthobench.options.arguments import DeviceName
 from orthobench.plugins import Catalog
@@ -50,7 +50,7 @@ def measure(
     torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    clock = CpuClock() if counts_cpu_time(torch_device.type, torch.get_num_threads()) else SystemClock()
+    clock = CPU if counts_cpu_time(torch_device.type, torch.get_num_threads()) else WALL
     setup = suite.Setup(torch_device, rounds, quick, clock, tell)
     with open_store(db, create=True) as store:
         if name == "models":

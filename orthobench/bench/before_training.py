@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import interleave, ratio, summarise
 from orthobench.bench.models import ModelStep
 from orthobench.errors import OrthobenchError
 from orthobench.isolation import isolated, seed_generators
@@ -163,7 +163,7 @@ def _build(model_class: type[Model], hidden_size: int) -> _Measured:
 def _compared(model: _Measured, lstm: _Measured) -> dict[str, Any]:
     """Return the seconds and the bytes of a step of both models, and how often the model takes the LSTM's."""
     bytes_kept, of_lstm = model.kept(), lstm.kept()
-    timed = interleave({"model": model.step(), "lstm": lstm.step()}, ROUNDS, SystemClock(), SHORTEST, PATIENCE)
+    timed = interleave({"model": model.step(), "lstm": lstm.step()}, ROUNDS, shortest=SHORTEST, patience=PATIENCE)
     seconds, lstm_seconds = (summarise(timed[name]).seconds for name in ("model", "lstm"))
     return {
         "steps": STEPS,

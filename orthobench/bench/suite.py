@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Generator
 
 from orthobench.bench.implementations import EAGER, SEED, implementations
-from orthobench.bench.measure import SHORTEST, CpuClock, Sample, SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import CPU, SHORTEST, WALL, Clock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import Shape
 from orthobench.errors import UsageError
@@ -34,7 +34,7 @@ class Setup:
     device: torch.device
     rounds: int = 5
     quick: bool = False
-    clock: SystemClock = field(default_factory=SystemClock)
+    clock: Clock = WALL
     tell: Callable[[str], None] = lambda message: None
 
     @property
@@ -56,7 +56,7 @@ class Setup:
             "rounds": self.rounds,
             "quick": self.quick,
             "threads": torch.get_num_threads(),
-            "clock": "cpu" if isinstance(self.clock, CpuClock) else "wall",
+            "clock": "cpu" if self.clock is CPU else "wall",
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         }
@@ -150,6 +150,6 @@ def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
     return {"shape": asdict(shape), "rows": rows, "left_out": left_out, "peak_memory": memory}
 
 
-def timing(samples: Sequence[Sample]) -> dict[str, Any]:
+def timing(samples: Sequence[float]) -> dict[str, Any]:
     """Return a row's summary and its samples."""
-    return {**asdict(summarise(samples)), "samples": [asdict(sample) for sample in samples]}
+    return {**asdict(summarise(samples)), "samples": [{"seconds": each} for each in samples]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -117,12 +116,8 @@ def notes(results: dict[str, Any]) -> list[str]:
         return [*lines, "toy sizes (--quick): the times are not meaningful"]
     if results["clock"] == "cpu":
         return [*lines, f"{results['device']}, one thread: CPU time, to which other programs add nothing"]
-    rows = chain.from_iterable(group["rows"] for group in results["shapes"])
-    foreign = [sample["foreign"] for row in rows for sample in row["samples"]]
-    share, worst = sum(foreign) / len(foreign), max(foreign)
-    lines.append(
-        f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"
-    )
+    load = "" if results["load_average"] is None else f"; load average {results['load_average']:.1f} before"
+    lines.append(f"{results['device']}, {results['threads']} threads{load}")
     if results["device"] == "cpu" and results["wait_policy"] == "PASSIVE":
         lines.append("OMP_WAIT_POLICY=PASSIVE, as in training: PyTorch's own loops may be faster with ACTIVE, try both")
     return lines

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from orthobench.bench.measure import SystemClock, interleave, summarise
+from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.models import BATCH, CLASSES, PIXELS, STEPS, ModelStep, step_on_noise
 from orthobench.isolation import isolated
 from orthobench.model import Signature
@@ -35,7 +35,7 @@ def milliseconds(step: Callable[[], object]) -> float:
         step()
         torch.cuda.synchronize()
 
-    (samples,) = interleave({"step": waited}, 5, SystemClock(), shortest=0.02, patience=0.8).values()
+    (samples,) = interleave({"step": waited}, 5, shortest=0.02, patience=0.8).values()
     return summarise(samples).seconds * 1e3
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, nn
 
 from orthobench.bench.implementations import SEED, ScoRNNNetwork, StartAndMap, TrainingStep, cayley, rotations
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import interleave, ratio, summarise
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.isolation import isolated
 from orthobench.matrices.exponential import exponential
@@ -96,7 +96,7 @@ def main() -> None:
         for shape in (SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")):  # one of each of the sizes
             steps: dict[str, Callable[[], None]] = {"free": free_step(shape, device)}
             steps |= {name: ConstraintStep(make, shape.hidden, device) for name, make in CONSTRAINTS.items()}
-            samples = interleave(steps, arguments.rounds, SystemClock())
+            samples = interleave(steps, arguments.rounds)
             for name in CONSTRAINTS:
                 part, seconds = ratio(samples[name], samples["free"]), summarise(samples[name]).seconds
                 print(f"n={shape.hidden:<5} {name:<16} {1000 * seconds:>8.2f} ms {part / (1 + part):>7.1%}", flush=True)

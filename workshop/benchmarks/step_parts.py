@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 
 from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
-from orthobench.bench.measure import CpuClock, SystemClock, interleave, summarise
+from orthobench.bench.measure import CPU, WALL, interleave, summarise
 from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import PEAK, MultiplyAdd
 from orthobench.isolation import isolated
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
-    clock = CpuClock() if arguments.threads == 1 else SystemClock()
+    clock = CPU if arguments.threads == 1 else WALL
     with isolated(arguments.threads):
         for shape in select(arguments.shape):
             peak, step = MultiplyAdd(quick=False), TimedStep(shape)

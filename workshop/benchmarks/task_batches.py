@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from orthobench.bench.implementations import SEED
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import interleave, ratio, summarise
 from orthobench.bench.models import ModelStep
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
@@ -56,7 +56,7 @@ def measured(catalog: Catalog, name: str, settings: dict[str, str], rounds: int)
     next_batch = NextBatch(Batches(task, config.training, SEED, device))
     batch = next_batch()
     steps = {"batch": next_batch, "step": ModelStep(model, batch, task.loss)}
-    samples = interleave(steps, rounds, SystemClock())
+    samples = interleave(steps, rounds)
     drawn, trained = (1000 * summarise(samples[each]).seconds for each in ("batch", "step"))
     part = ratio(samples["batch"], samples["step"])
     shape = " x ".join(map(str, batch.inputs.shape))
