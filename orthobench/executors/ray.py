@@ -1,10 +1,8 @@
 """Train runs on a Ray cluster, one task per run.
 
 A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it has progressed.
-Ray's own retries cannot check this condition. The progress of the runs is read from the database.
-
-Every machine imports this module before the environment variables for its threads are set, so functions that need heavy
-modules import them themselves.
+Ray's own retries cannot check this condition. The progress of the runs is read from the database. Ray is imported where
+it is used, because it is an extra.
 """
 
 from __future__ import annotations
@@ -18,19 +16,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, attempt, record_failure
+from orthobench.options.arguments import DeviceName
+from orthobench.options.run_options import SweepOptions
+from orthobench.store import Store
 from orthobench.system.location import Location
 from orthobench.system.own_code import described
 from orthobench.training.events import EventSink
-
-if TYPE_CHECKING:
-    from orthobench.options.arguments import DeviceName
-    from orthobench.options.run_options import SweepOptions
-    from orthobench.store import Store
 
 POLL_SECONDS = 0.5
 """Time between two checks of the tasks and their progress."""

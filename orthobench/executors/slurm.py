@@ -1,6 +1,7 @@
 """A SLURM cluster: groups of runs are the tasks of a few array jobs, which submitit submits.
 
-This module talks to SLURM; `orthobench.executors.slurm_executor` decides what to submit and when.
+This module talks to SLURM; `orthobench.executors.slurm_executor` decides what to submit and when. submitit is imported
+where it is used, because it is an extra.
 """
 
 from __future__ import annotations
@@ -16,19 +17,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
+from orthobench.executors.job import Job
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.executors.slurm_task import RunGroup
+from orthobench.options.run_options import SweepOptions
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root
-
-if TYPE_CHECKING:
-    from orthobench.executors.job import Job
-    from orthobench.options.run_options import SweepOptions
 
 WARNING_SECONDS = 90
 """Seconds before the time limit at which SLURM asks the runs for their checkpoints."""

@@ -8,15 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orthobench.executors.cluster import WatchedJob, show
 from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, record_failure
 from orthobench.executors.slurm import SlurmCluster
-from orthobench.store import Status
-
-if TYPE_CHECKING:
-    from orthobench.store import Run, Store
+from orthobench.store import Run, Status, Store
 
 POLL_SECONDS = 1.0
 """Time between two checks of the database and of the results of tasks."""

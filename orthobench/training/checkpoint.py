@@ -19,18 +19,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.options.run_options import RunOptions
 from orthobench.store import Status, Store
 from orthobench.store.result import as_name
 from orthobench.system.files import storage_error, write_bytes
 from orthobench.system.location import SERVER_FILES, Location, Place
-
-if TYPE_CHECKING:
-    from orthobench.options.run_options import RunOptions
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
 from orthobench.weights.weights_files import WeightsFolder, weights_folder
