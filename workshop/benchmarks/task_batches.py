@@ -8,6 +8,7 @@ Every task is drawn under its paper's protocol. The step is that of scoRNN, a fa
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ def measured(catalog: Catalog, name: str, settings: dict[str, str], rounds: int)
     model = build_model(config.model_class, config.model_settings, task.signature, generator)
     next_batch = NextBatch(Batches(task, config.training, SEED, device))
     batch = next_batch()
-    steps = {"batch": next_batch, "step": ModelStep(model, batch, task.loss)}
+    steps: dict[str, Callable[[], object]] = {"batch": next_batch, "step": ModelStep(model, batch, task.loss)}
     samples = interleave(steps, rounds)
     drawn, trained = (1000 * summarise(samples[each]).seconds for each in ("batch", "step"))
     part = ratio(samples["batch"], samples["step"])
