@@ -116,7 +116,7 @@ def notes(results: dict[str, Any]) -> list[str]:
         return [*lines, "toy sizes (--quick): the times are not meaningful"]
     if results["clock"] == "cpu":
         return [*lines, f"{results['device']}, one thread: CPU time, to which other programs add nothing"]
-    load = "" if results["load_average"] is None else f"; load average {results['load_average']:.1f} before"
+    load = "" if results["load_average"] is None else f"; the load average before was {results['load_average']:.1f}"
     lines.append(f"{results['device']}, {results['threads']} threads{load}")
     if results["device"] == "cpu" and results["wait_policy"] == "PASSIVE":
         lines.append("OMP_WAIT_POLICY=PASSIVE, as in training: PyTorch's own loops may be faster with ACTIVE, try both")
