@@ -22,66 +22,55 @@ class _Part(NamedTuple):
     """A part of the state.
 
     Attributes:
-        name: what tests call it.
         read: returns its value, or raises RuntimeError where torch cannot tell.
         new: its value in a new process, with which runs train.
     """
 
-    name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
     new: Any
 
 
 def _attribute(owner: Any, name: str, new: Any) -> _Part:
-    return _Part(f"{owner.__name__}.{name}", partial(getattr, owner, name), partial(setattr, owner, name), new)
+    return _Part(partial(getattr, owner, name), partial(setattr, owner, name), new)
 
 
-def _flushes_denormals() -> bool:
-    """Return whether the processor replaces denormal numbers by 0, which torch can set but not report."""
-    return sys.float_info.min / 2 == 0
+def _autocast(device: str) -> _Part:
+    read, write = torch.is_autocast_enabled, torch.set_autocast_enabled
+    return _Part(partial(read, device), partial(write, device), new=False)
+
+
+def _precision(backend: str, operation: str) -> _Part:
+    """Return the precision of float32 from torch 2.9 on; that of an operation follows that of all until they differ."""
+    read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    return _Part(partial(read, backend, operation), partial(write, backend, operation), "none")
 
 
 _PARTS = (
-    _Part("default type", torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-    _Part("gradients", torch.is_grad_enabled, torch.set_grad_enabled, True),
-    *(
-        _Part(
-            f"autocast on {device}",
-            partial(torch.is_autocast_enabled, device),
-            partial(torch.set_autocast_enabled, device),
-            new=False,
-        )
-        for device in ("cpu", "cuda")
-    ),
-    _Part("flushed denormals", _flushes_denormals, torch.set_flush_denormal, True),
-    _Part("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
+    _Part(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+    _Part(torch.is_grad_enabled, torch.set_grad_enabled, True),
+    *map(_autocast, ("cpu", "cuda")),
+    # Torch can set whether the processor replaces denormal numbers by 0, but not report it.
+    _Part(lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, True),
+    _Part(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
     _Part(
-        "deterministic algorithms",
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
         (False, False),
     ),
-    _Part("precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+    _Part(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
     *(
-        # From torch 2.9 on; those of operations follow that of all until they differ.
-        _Part(
-            f"precision of {operation} on {backend}",
-            partial(torch._C._get_fp32_precision_getter, backend, operation),
-            partial(torch._C._set_fp32_precision_setter, backend, operation),
-            "none",
-        )
-        for backend, operation in (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("mkldnn", "matmul"))
+        _precision(*each)
+        for each in (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("mkldnn", "matmul"))
         if hasattr(torch._C, "_get_fp32_precision_getter")
     ),
     _attribute(torch.backends.cudnn, "allow_tf32", True),
     _attribute(torch.backends.cudnn, "benchmark", False),
     _attribute(torch.backends.cudnn, "deterministic", False),
     _Part(
-        "errors of numpy",
         np.geterr,
         lambda value: np.seterr(**value),
-        {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+        dict.fromkeys(("divide", "over", "invalid"), "warn") | {"under": "ignore"},
     ),
 )
 """What layers and programs set. Switches of whole libraries, such as cuDNN's, are the user's own choice."""

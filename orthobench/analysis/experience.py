@@ -34,8 +34,7 @@ LENGTHS = ("sequence_length", "longest")
 class Experience:
     """The settings, time and memory of an earlier run or of a profile; `name` says which.
 
-    `data` names the data set, as `data_set` does. `weights` is the size of the model's weights in bytes. `hardware`
-    names the hardware if it differs from the hardware of the estimate.
+    `data` names the data set, as `data_set` does. `weights` is the size of the model's weights in bytes.
     """
 
     settings: dict[str, Any]
@@ -45,7 +44,6 @@ class Experience:
     memory: int | None
     name: str
     weights: int
-    hardware: str | None = None
 
     def seconds(self, spec: Mapping[str, Any]) -> float:
         """Estimate the seconds of a run with other settings, by its canonical form."""
@@ -65,10 +63,10 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
     kind = "cpu" if device == "cpu" else "accelerator"
     known = []
     for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
-        facts = run.environment.facts
         if run.device != device or not run.iterations or not run.seconds.get("train") or len(run.machines) > 1:
             continue
-        is_other = hardware_name is not None and facts.get(kind) != hardware_name
+        if hardware_name not in (None, run.environment.facts.get(kind)):
+            continue
         known.append(
             Experience(
                 merged_settings(run.spec),
@@ -78,7 +76,6 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
                 run.peak_memory,
                 f"run {run.key[:8]}",
                 FLOAT * run.parameter_count,
-                str(facts.get(kind)) if is_other else None,
             )
         )
     return known
@@ -100,16 +97,14 @@ def data_set(task_settings: Mapping[str, Any]) -> dict[str, Any]:
 def nearest(spec: Mapping[str, Any], known: Sequence[Experience]) -> Experience | None:
     """Return the nearest run on the same data, the newest of equally near ones; None if all are too far away.
 
-    A run on other hardware counts only if there is none on this hardware.
-
     Args:
         spec: the canonical form of the run to estimate.
         known: runs of the same task and model, the newest first.
     """
     settings, data = merged_settings(spec), data_set(spec["task_settings"])
     by_distance = [(time_distance(settings, other.settings), other) for other in known if other.data == data]
-    near = [(other.hardware is not None, away, place) for place, (away, other) in enumerate(by_distance) if away < NEAR]
-    return by_distance[min(near)[2]][1] if near else None
+    away, near = min(by_distance, key=lambda pair: pair[0], default=(NEAR, None))
+    return near if away < NEAR else None
 
 
 def time_distance(settings: dict[str, Any], other: dict[str, Any]) -> float:

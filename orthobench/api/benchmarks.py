@@ -8,10 +8,8 @@ from typing import Any, Literal
 import torch
 
 from orthobench.bench import shapes, suite
-from orthobench.bench.breakdown import measure_breakdown
-from orthobench.bench.measure import CpuClock, SystemClock
+from orthobench.bench.measure import CPU, WALL
 from orthobench.bench.models import measure_models
-from orthobench.bench.tasks import measure_tasks
 from orthobench.options.arguments import DeviceName
 from orthobench.plugins import Catalog
 from orthobench.store import open_store
@@ -21,7 +19,7 @@ from orthobench.system.cores import counts_cpu_time
 from orthobench.system.location import Location
 from orthobench.training.device import pick_device
 
-BenchmarkName = Literal["recurrence", "constraints", "models", "tasks", "breakdown"]
+BenchmarkName = Literal["recurrence", "models"]
 
 
 def measure(
@@ -38,7 +36,7 @@ def measure(
     """Run a benchmark, store its results in a database, and return them with their environment as JSON values.
 
     Args:
-        only: names of shapes; all of the benchmark by default. Models and tasks have their own.
+        only: names of shapes; all by default. Models have their own.
         rounds: number of timings of each implementation.
         threads: number of CPU threads; None for the current one.
         quick: use toy sizes, whose times are not meaningful.
@@ -52,20 +50,13 @@ def measure(
     torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    clock = CpuClock() if counts_cpu_time(torch_device.type, torch.get_num_threads()) else SystemClock()
+    clock = CPU if counts_cpu_time(torch_device.type, torch.get_num_threads()) else WALL
     setup = suite.Setup(torch_device, rounds, quick, clock, tell)
     with open_store(db, create=True) as store:
-        match name:
-            case "constraints":
-                results = suite.measure_constraints(selected if only else suite.CONSTRAINED, setup)
-            case "models":
-                results = measure_models(Catalog().usable("model"), setup)
-            case "tasks":
-                results = measure_tasks(Catalog(), setup)
-            case "breakdown":
-                results = measure_breakdown(selected, setup)
-            case "recurrence":
-                results = suite.measure_recurrences(selected, setup)
+        if name == "models":
+            results = measure_models(Catalog().usable("model"), setup)
+        else:
+            results = suite.measure_recurrences(selected, setup)
         facts = environment.describe(torch_device)
         stored = store.add_benchmark(name, results, facts)
     created_at = stored.created_at.isoformat(timespec="seconds")

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import interleave, ratio, summarise
+from orthobench.bench.models import ModelStep
 from orthobench.errors import OrthobenchError
 from orthobench.isolation import isolated, seed_generators
 from orthobench.model import Model, Signature
 from orthobench.model.build import build_model
 from orthobench.system.own_code import described
 from orthobench.task import Batch
-from orthobench.training.optimizers import build_optimizer
 
 LENGTHS = (10, 100, 300)
 """The numbers of steps over which the gradient is measured."""
@@ -128,26 +128,10 @@ class _Measured:
         factor = share ** (1 / (steps - 1 - reached)) if reached < steps - 1 and math.isfinite(share) else None
         return {"first": first, "middle": middle, "last": last, "factor": factor}
 
-    def step(self) -> Callable[[], None]:
+    def step(self) -> ModelStep:
         """Return a training step on one batch."""
         inputs = self.noise(STEPS)
-        optimizers = [
-            build_optimizer(group.optimizer, group.parameters, group.learning_rate)
-            for group in self.model.parameter_groups()
-        ]
-
-        def train() -> None:
-            outputs, _ = Batch(inputs, inputs).through(self.model)
-            penalty = self.model.penalty()
-            self.model.zero_grad()
-            loss = outputs.square().mean()
-            (loss if penalty is None else loss + penalty).backward()
-            for optimizer in optimizers:
-                optimizer.step()
-            with torch.no_grad():
-                self.model.after_step()
-
-        return train
+        return ModelStep(self.model, Batch(inputs, inputs), lambda outputs, _: outputs.square().mean())
 
     def kept(self) -> int:
         """Return the bytes that autograd keeps of a forward pass, each block of memory once."""
@@ -179,7 +163,7 @@ def _build(model_class: type[Model], hidden_size: int) -> _Measured:
 def _compared(model: _Measured, lstm: _Measured) -> dict[str, Any]:
     """Return the seconds and the bytes of a step of both models, and how often the model takes the LSTM's."""
     bytes_kept, of_lstm = model.kept(), lstm.kept()
-    timed = interleave({"model": model.step(), "lstm": lstm.step()}, ROUNDS, SystemClock(), SHORTEST, PATIENCE)
+    timed = interleave({"model": model.step(), "lstm": lstm.step()}, ROUNDS, shortest=SHORTEST, patience=PATIENCE)
     seconds, lstm_seconds = (summarise(timed[name]).seconds for name in ("model", "lstm"))
     return {
         "steps": STEPS,

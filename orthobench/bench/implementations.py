@@ -7,18 +7,21 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.nn.functional import linear, mse_loss
 
-from orthobench.bench.constraints import Parametrisation, cayley
 from orthobench.bench.shapes import Shape
+from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, reading, recurrence, use_backend
 from orthobench.training.graph import WARM_UP, CudaRecorder, StepGraph
 from orthobench.training.optimizers import build_optimizer
 
 SEED = 0
 EAGER = "eager loop"
+StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""The initial value of a parameter, and the map from it to the recurrent matrix W `[n, n]`."""
 
 
 class Network(nn.Module):
@@ -59,17 +62,27 @@ class Network(nn.Module):
             return linear(states, *output_map) if self.linear else read(states)
 
 
+def cayley(n: int, generator: Generator, device: torch.device) -> StartAndMap:
+    """Return scoRNN's parameter and its scaled Cayley transform."""
+    signs = minus_ones_last(n, n // 2).to(device)
+    return rotations(n, generator, device), lambda upper: scaled_cayley(upper, signs)
+
+
+def rotations(n: int, generator: Generator, device: torch.device) -> Tensor:
+    """Draw scoRNN's initial skew-symmetric matrix."""
+    s = torch.tan(half_circle_angles(n, generator) / 2)
+    return block_rotation_entries(s, n).float().to(device)
+
+
 class ScoRNNNetwork(Network):
     linear = False
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
-    def __init__(
-        self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Parametrisation = cayley
-    ) -> None:
+    def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__(shape, device, backend)
         self.input_weight = self.uniform(shape.hidden, shape.inputs)
         self.bias = nn.Parameter(torch.zeros(shape.hidden))
-        start, self.recurrent_weight = constraint(shape.hidden, self.generator, device)
+        start, self.recurrent_weight = cayley(shape.hidden, self.generator, device)
         self.parameter = nn.Parameter(start)
 
     def states(self, inputs: Tensor) -> Tensor:

@@ -8,8 +8,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from orthobench.bench.implementations import implementations
 from orthobench.bench.shapes import Shape
+from orthobench.isolation import isolated
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -31,8 +34,6 @@ def peak_of_step(shape: Shape, implementation: str, threads: int) -> int | None:
 
 
 def _measure(shape: Shape, implementation: str) -> int | None:
-    import torch
-
     device = torch.device("cpu")
     implementations(shape.small(), device)[implementation]()()  # loads libraries and starts threads
     step = implementations(shape, device)[implementation]()
@@ -53,7 +54,5 @@ def _kilobytes(field: str) -> int:
 
 
 if __name__ == "__main__":
-    from orthobench.isolation import isolated
-
     with isolated(int(sys.argv[3])):
         print(json.dumps(_measure(Shape(**json.loads(sys.argv[1])), sys.argv[2])))

@@ -1,21 +1,20 @@
-"""The benchmarks of recurrences and of constraints, from shapes to results as JSON values."""
+"""The benchmark of recurrences, from shapes to results as JSON values."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator
 
-from orthobench.bench.constraints import CONSTRAINTS, Parametrisation, free
-from orthobench.bench.implementations import EAGER, SEED, ScoRNNNetwork, TrainingStep, implementations
-from orthobench.bench.measure import SHORTEST, Clock, CpuClock, Sample, SystemClock, interleave, ratio, summarise
+from orthobench.bench.implementations import EAGER, SEED, implementations
+from orthobench.bench.measure import CPU, SHORTEST, WALL, Clock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
-from orthobench.bench.shapes import SHAPES, Shape
+from orthobench.bench.shapes import Shape
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
 from orthobench.recurrence import threads
@@ -24,9 +23,6 @@ from orthobench.recurrence.cpu import call_c
 
 SGEMM = "sgemm"
 PEAK = "FMA peak"
-FREE = "free W"
-CONSTRAINED = [SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")]
-"""One shape for each of the papers' sizes."""
 WEIGHED = {"mnist-170": (EAGER, "cpu")}
 """The implementations whose peak memory is measured, by shape."""
 
@@ -38,7 +34,7 @@ class Setup:
     device: torch.device
     rounds: int = 5
     quick: bool = False
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = WALL
     tell: Callable[[str], None] = lambda message: None
 
     @property
@@ -60,7 +56,7 @@ class Setup:
             "rounds": self.rounds,
             "quick": self.quick,
             "threads": torch.get_num_threads(),
-            "clock": "cpu" if isinstance(self.clock, CpuClock) else "wall",
+            "clock": "cpu" if self.clock is CPU else "wall",
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         }
@@ -107,30 +103,6 @@ class MultiplyAdd:
         )
 
 
-class ConstraintStep:
-    """Compute W from its parameter and the parameter's gradient, then move the parameter a little.
-
-    The moves alternate in direction, so that the time does not depend on the number of earlier steps.
-    """
-
-    def __init__(self, constraint: Parametrisation, n: int, device: torch.device) -> None:
-        generator = Generator().manual_seed(SEED)
-        start, self.weight = constraint(n, generator, device)
-        self.parameter = start.requires_grad_()
-        self.move = 1e-4
-        self.gradient = (torch.randn(n, n, generator=generator) / n).to(device)
-
-    def __call__(self) -> None:
-        self.parameter.grad = None
-        self.weight(self.parameter).backward(self.gradient)
-        assert self.parameter.grad is not None
-        with torch.no_grad():
-            self.parameter.sub_(self.parameter.grad.sign_(), alpha=self.move)
-            self.move = -self.move
-        if self.parameter.is_cuda:
-            torch.cuda.synchronize(self.parameter.device)
-
-
 def measure_recurrences(shapes: Iterable[Shape], setup: Setup) -> dict[str, Any]:
     """Measure a training step of every implementation, shape by shape.
 
@@ -139,18 +111,6 @@ def measure_recurrences(shapes: Iterable[Shape], setup: Setup) -> dict[str, Any]
     the reason why an implementation is missing; `peak_memory` is in bytes.
     """
     return setup.results(lambda: [_recurrences(setup.size(shape), setup) for shape in shapes])
-
-
-def measure_constraints(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
-    """Measure the constraints: seconds for W and its gradient, and their share of a training step.
-
-    Raises:
-        UsageError: a shape has no constrained W.
-    """
-    for shape in shapes:
-        if shape.cell != "scornn":
-            raise UsageError(f"{shape.name} has no constrained matrix: `constraints` needs scoRNN's shapes")
-    return setup.results(lambda: [_constraints(setup.size(shape), setup) for shape in shapes])
 
 
 def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
@@ -190,21 +150,6 @@ def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
     return {"shape": asdict(shape), "rows": rows, "left_out": left_out, "peak_memory": memory}
 
 
-def _constraints(shape: Shape, setup: Setup) -> dict[str, Any]:
-    steps: dict[str, Callable[[], None]] = {
-        SGEMM: MatrixProduct(setup.device, setup.quick),
-        FREE: TrainingStep(ScoRNNNetwork(shape, setup.device, constraint=free)),
-    }
-    steps |= {name: ConstraintStep(constraint, shape.hidden, setup.device) for name, constraint in CONSTRAINTS.items()}
-    setup.tell(f"{shape.name}: {', '.join(steps)}")
-    timed = interleave(steps, setup.rounds, setup.clock, setup.shortest)
-    rows = []
-    for name in CONSTRAINTS:
-        part = ratio(timed[name], timed[FREE])
-        rows.append({"constraint": name, **timing(timed[name]), "share": part / (1 + part)})
-    return {"shape": asdict(shape), "step": timing(timed[FREE]), "rows": rows}
-
-
-def timing(samples: Sequence[Sample]) -> dict[str, Any]:
+def timing(samples: Sequence[float]) -> dict[str, Any]:
     """Return a row's summary and its samples."""
-    return {**asdict(summarise(samples)), "samples": [asdict(sample) for sample in samples]}
+    return {**asdict(summarise(samples)), "samples": [{"seconds": each} for each in samples]}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
 from orthobench import api
-from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, Quiet, WrittenDatabase
+from orthobench.cli.options import DEFAULT_DATABASE, Device, Json, Quiet, WrittenDatabase
 from orthobench.cli.records import TEXT, console, print_table
 from orthobench.display import print_json
 from orthobench.errors import UsageError
@@ -23,18 +22,8 @@ def command(
     shape: Annotated[
         list[str] | None, typer.Option("--shape", metavar="NAME", help="Restrict to this shape; may be repeated.")
     ] = None,
-    constraints: Annotated[
-        bool, typer.Option("--constraints", help="Time the constraints on W, and their share of a step.")
-    ] = False,
     models: Annotated[
         bool, typer.Option("--models", help="Time every model, and compare it with the scoRNN paper's table 3.")
-    ] = False,
-    tasks: Annotated[
-        bool, typer.Option("--tasks", help="Time the data of every task, and its share of a step.")
-    ] = False,
-    breakdown: Annotated[
-        bool,
-        typer.Option("--breakdown", help="Time the parts of a step on the CPU kernels: forward, backward and so on."),
     ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of timings of each implementation.")] = 5,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Number of CPU threads.")] = None,
@@ -43,7 +32,6 @@ def command(
         bool, typer.Option("--quick", help="Use toy sizes to test the command; its times are not meaningful.")
     ] = False,
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -54,20 +42,10 @@ def command(
     With one thread on a CPU, the times are CPU time. Slow implementations have fewer rounds. The command takes minutes
     and stores its results in the database.
     """
-    chosen: dict[api.benchmarks.BenchmarkName, bool] = {
-        "breakdown": breakdown,
-        "constraints": constraints,
-        "models": models,
-        "tasks": tasks,
-    }
-    names = [name for name, is_chosen in chosen.items() if is_chosen]
-    if len(names) > 1:
-        flags = " and ".join(f"--{name}" for name in names)
-        raise UsageError(f"{flags} are different benchmarks: give one of them")
-    if shape and (models or tasks):
-        raise UsageError(f"--{names[0]} has its own shapes: leave --shape out")
+    if shape and models:
+        raise UsageError("--models has its own shapes: leave --shape out")
     results = api.benchmarks.measure(
-        names[0] if names else "recurrence",
+        "models" if models else "recurrence",
         db,
         only=shape or (),
         rounds=rounds,
@@ -95,21 +73,6 @@ COLUMNS: dict[str, dict[str, Callable[[Any, Any], str]]] = {
         "n": lambda shape, row: str(row["n"]),
         "spread": lambda shape, row: f"{row['spread']:.0%}",
     },
-    "breakdown": {
-        "part": lambda shape, row: row["part"],
-        "ms": lambda shape, row: f"{1000 * row['seconds']:.3g}",
-        "of the step": lambda shape, row: f"{row['share']:.1%}",
-        "GFLOP/s": lambda shape, row: "-" if row["gflops"] is None else f"{row['gflops']:.3g}",
-        "of peak": lambda shape, row: "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
-    },
-    "constraints": {
-        "constraint": lambda shape, row: row["constraint"],
-        "n x n": lambda shape, row: str(shape["hidden"]),
-        "ms": lambda shape, row: f"{1000 * row['seconds']:.3g}",
-        "of the step": lambda shape, row: f"{row['share']:.1%}",
-        "n": lambda shape, row: str(row["n"]),
-        "spread": lambda shape, row: f"{row['spread']:.0%}",
-    },
     "models": {
         "model": lambda shape, row: row["model"],
         "n": lambda shape, row: str(row["hidden_size"]),
@@ -119,25 +82,16 @@ COLUMNS: dict[str, dict[str, Callable[[Any, Any], str]]] = {
         "published": lambda shape, row: "" if row["printed"] is None else str(row["printed"]),
         "why": lambda shape, row: row["cost"] if row["ratio"] > SLOW else "",
     },
-    "tasks": {
-        "task": lambda shape, row: row["task"],
-        "steps x batch x inputs": lambda shape, row: " x ".join(map(str, row["shape"])),
-        "ms/batch": lambda shape, row: f"{1000 * row['seconds']:.3g}",
-        "ms/step": lambda shape, row: f"{1000 * row['step_seconds']:.3g}",
-        "share": lambda shape, row: f"{row['share']:.2%}",
-        "n": lambda shape, row: str(row["n"]),
-        "spread": lambda shape, row: f"{row['spread']:.0%}",
-    },
 }
 """The columns of each benchmark's table, with the cell of a row of a shape."""
-TEXTS = ("shape", "implementation", "part", "constraint", "model", "why", "task")
+TEXTS = ("shape", "implementation", "model", "why")
 """The columns that are aligned to the left."""
 
 
 def _print(results: dict[str, Any]) -> None:
     """Print the rows of all shapes as one table; each shape is named once."""
     columns = COLUMNS[results["name"]]
-    headings = [*columns] if results["name"] == "tasks" else ["shape", *columns]
+    headings = ["shape", *columns]
     rows = []
     for group in results["shapes"]:
         for number, row in enumerate(group["rows"]):
@@ -163,12 +117,8 @@ def notes(results: dict[str, Any]) -> list[str]:
         return [*lines, "toy sizes (--quick): the times are not meaningful"]
     if results["clock"] == "cpu":
         return [*lines, f"{results['device']}, one thread: CPU time, to which other programs add nothing"]
-    rows = [[group["step"]] if "step" in group else group["rows"] for group in results["shapes"]]
-    foreign = [sample["foreign"] for row in chain.from_iterable(rows) for sample in row["samples"]]
-    share, worst = sum(foreign) / len(foreign), max(foreign)
-    lines.append(
-        f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"
-    )
+    load = "" if results["load_average"] is None else f"; the load average before was {results['load_average']:.1f}"
+    lines.append(f"{results['device']}, {results['threads']} threads{load}")
     if results["device"] == "cpu" and results["wait_policy"] == "PASSIVE":
         lines.append("OMP_WAIT_POLICY=PASSIVE, as in training: PyTorch's own loops may be faster with ACTIVE, try both")
     return lines

@@ -24,40 +24,23 @@ from orthobench.system import environment
 from orthobench.system.location import from_home
 from orthobench.version import __version__
 
-EXTRAS = {
-    "audio": speech.PACKAGES,
-    "cells": ("ziglang",),
-    "hub": ("huggingface_hub",),
-    "mlflow": ("mlflow", "sqlparse"),
-    "onnx": ("onnx", "onnxscript"),
-    "parquet": ("pyarrow",),
-    "postgresql": ("psycopg",),
-    "ray": ("ray",),
-    "search": ("optuna",),
-    "slurm": ("submitit",),
-    "tensorboard": ("tensorboard",),
-    "trackio": ("trackio",),
-    "vision": ("torchvision",),
-    "wandb": ("wandb",),
+EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
+    "audio": (speech.PACKAGES, "the task timit"),
+    "cells": (("ziglang",), "kernels of your own cells where there is no C compiler"),
+    "hub": (("huggingface_hub",), "orthobench publish --hub"),
+    "mlflow": (("mlflow", "sqlparse"), "`log_to='mlflow'`"),
+    "onnx": (("onnx", "onnxscript"), "the export of a model to ONNX"),
+    "parquet": (("pyarrow",), "tables in Parquet"),
+    "postgresql": (("psycopg",), "a PostgreSQL server as database"),
+    "ray": (("ray",), "`executor='ray'`"),
+    "search": (("optuna",), "orthobench tune"),
+    "slurm": (("submitit",), "`executor='slurm'`"),
+    "tensorboard": (("tensorboard",), "`log_to='tensorboard'`"),
+    "trackio": (("trackio",), "`log_to='trackio'`"),
+    "vision": (("torchvision",), "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from"),
+    "wandb": (("wandb",), "`log_to='wandb'`"),
 }
-"""The packages of each extra in pyproject.toml."""
-USES = {
-    "audio": "the task timit",
-    "cells": "kernels of your own cells where there is no C compiler",
-    "hub": "orthobench publish --hub",
-    "mlflow": "`log_to='mlflow'`",
-    "onnx": "the export of a model to ONNX",
-    "parquet": "tables in Parquet",
-    "postgresql": "a PostgreSQL server as database",
-    "ray": "`executor='ray'`",
-    "search": "orthobench tune",
-    "slurm": "`executor='slurm'`",
-    "tensorboard": "`log_to='tensorboard'`",
-    "trackio": "`log_to='trackio'`",
-    "vision": "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from",
-    "wandb": "`log_to='wandb'`",
-}
-"""What each extra is for."""
+"""The packages of each extra in pyproject.toml, and what they are for."""
 OLDEST_CAPABILITY = (8, 0)
 SMALL_MEMORY = 4 << 30
 
@@ -72,10 +55,10 @@ def versions() -> Iterator[DoctorFinding]:
     for name, number in facts["packages"].items():
         if name != "orthobench":
             yield DoctorFinding(section, name, number)
-    for extra, packages in EXTRAS.items():
+    for extra, (packages, use) in EXTRAS.items():
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         if missing:
-            text = f"without {', '.join(missing)}, which {USES[extra]} needs"
+            text = f"without {', '.join(missing)}, which {use} needs"
             yield DoctorFinding(section, f"extra {extra}", text, Level.NOTE, installation(extra))
 
 

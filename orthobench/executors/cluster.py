@@ -1,8 +1,7 @@
 """Code that Ray and SLURM share: which databases a cluster can use, and how runs are watched through the database.
 
 A run that is lost starts again from its last checkpoint as long as it has progressed. A run that is lost repeatedly at
-the same iteration counts as failed. The machines of a cluster import this module early, so functions that need heavy
-modules import them themselves.
+the same iteration counts as failed.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
-from orthobench.store import MetricRow, Status, TraceRow
+from orthobench.executors.job import Job, SinkFactory
+from orthobench.store import MetricRow, Run, Status, Store, TraceRow
 from orthobench.system.location import Location, Place
 from orthobench.training.events import Evaluation, EventSink, RunProgress, RunStart
-
-if TYPE_CHECKING:
-    from orthobench.executors.job import Job, SinkFactory
-    from orthobench.store import Run, Store
 
 MAX_LOSSES = 2
 """The largest number of losses without progress in between; after one more, the run counts as failed."""

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -74,34 +74,28 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
     return slots[:jobs]
 
 
+@dataclass
 class ProcessExecutor:
     """An executor with one worker process per run, and one run per slot at a time.
 
-    Args:
+    Attributes:
         cores: the number of threads, which running and waiting runs share evenly.
         print_line: receives each line that a worker prints.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        slots: Sequence[str | None],
-        cores: int,
-        open_sink: SinkFactory,
-        should_stop: Callable[[], bool],
-        print_line: Callable[[str], None],
-    ) -> None:
-        self.store, self.slots, self.cores = store, slots, cores
-        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+    store: Store
+    slots: Sequence[str | None]
+    cores: int
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
+    print_line: Callable[[str], None]
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""
         waiting, free = deque(jobs), deque(self.slots)
         running: list[_Worker] = []
         stopping = False
-        # In a thread, because the import of PyTorch would hold up this loop, and with it the display and Ctrl-C.
-        server = threading.Thread(target=_start_server, daemon=True)
-        server.start()
+        server = prepare_forks()  # not awaited here, because it would hold up this loop, and with it the display
         try:
             while running or waiting:
                 if not stopping and self.should_stop():
@@ -198,12 +192,19 @@ class ProcessExecutor:
             self.store.update(run.id, {"status": Status.INTERRUPTED})
 
 
-def _start_server() -> None:
-    # Also what planning has imported here: the models and tasks of the runs, and their kernels.
-    own = [name for name in sys.modules if name.startswith(PLANNED)]
-    with suppress(OSError, EOFError):  # the first worker says why
-        if CONTEXT.get_start_method() == "forkserver":
-            start_fork_server(["orthobench.executors.preload", *own])
+def prepare_forks() -> threading.Thread:
+    """Start the process that forks new ones, unless it runs, in a thread that ends once it can fork."""
+
+    def prepare() -> None:
+        # Also what planning has imported here: the models and tasks of the runs, and their kernels.
+        own = [name for name in sys.modules if name.startswith(PLANNED)]
+        with suppress(OSError, EOFError):  # the first process says why
+            if CONTEXT.get_start_method() == "forkserver":
+                start_fork_server(["orthobench.executors.preload", *own])
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    return thread
 
 
 class _Worker:

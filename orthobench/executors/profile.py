@@ -1,74 +1,124 @@
-"""Profile a job in another process, so that nothing of it stays in this one."""
+"""Profile a job: a few of its steps in another process, so that nothing of them stays in this one."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import cast
 
+import torch
+
+from orthobench.analysis.experience import Experience, data_set
 from orthobench.errors import OrthobenchError, UsageError
 from orthobench.executors.job import Job
+from orthobench.executors.processes import CONTEXT, prepare_forks
 from orthobench.isolation import isolated
 from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import RunOptions
+from orthobench.recurrence.backends import use_backend
+from orthobench.spec.resolve import RunConfig
+from orthobench.system import environment
+from orthobench.system.cores import counts_cpu_time
 from orthobench.system.own_code import described
-from orthobench.system.spawn import Spawning
+from orthobench.system.spawn import start
+from orthobench.task import Split, as_stream
+from orthobench.training.build import build_trainer
 from orthobench.training.device import pick_device
-from orthobench.training.profiling import ProfileError, RunProfile, profile_run
+from orthobench.training.graph import WARM_UP
+from orthobench.training.lifecycle import DEFAULTS
+from orthobench.training.loop import Evaluator
+
+STEPS = 3
+"""The number of steps that are timed."""
 
 
-def profile_job(job: Job) -> RunProfile:
+def profile_job(job: Job) -> Experience:
     """Profile a job in another process, without using its database and checkpoints.
 
     Raises:
-        UsageError: the run cannot start.
-        ProfileError: the steps failed, or the process was killed.
+        UsageError: the run cannot start, its steps failed, or the process was killed.
     """
-    spawn = Spawning()
-    receiver, sender = spawn.Pipe(duplex=False)
-    # A daemon, because it must not outlive this process, whose Ctrl-C it does not receive.
-    process = spawn.Process(target=_send_profile, args=(job, sender), daemon=True)
-    with _interrupts_held():
-        process.start()
-    sender.close()
+    prepare_forks().join()
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_send_profile, args=(job, sender), daemon=True)
+    with sender:
+        start(process)
     try:
         message = receiver.recv()
     except EOFError:
-        raise ProfileError("its first steps ended the process: out of memory?") from None
+        raise UsageError("its first steps ended the process: out of memory?") from None
     finally:
         process.kill()
         process.join()
         receiver.close()
-    if isinstance(message, Exception):
-        raise message
-    return cast(RunProfile, message)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C in the `with` block. A process that starts there never receives it, so its parent must end it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # starting it later would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if isinstance(message, str):
+        raise UsageError(message)
+    return cast(Experience, message)
 
 
 def _send_profile(job: Job, sender: Connection) -> None:
-    """Profile a job and send the profile, or the error, to the parent."""
-    message: RunProfile | Exception
+    """Profile a job and send the profile, or the error in one line, to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives Ctrl-C as well, and ends this process
+    message: Experience | str
     try:
         with isolated(job.threads), use_data_folder(job.options.data_folder):
-            config = job.resolve()
-            message = profile_run(config, pick_device(job.options.device), job.options.backend, job.options.cuda_graph)
+            message = profile_run(job.resolve(), job.options)
     except OrthobenchError as error:
-        message = UsageError(str(error))
+        message = str(error)
     except Exception as error:
-        message = ProfileError(f"its first steps failed: {described(error)}")
+        message = f"its first steps failed: {described(error)}"
     sender.send(message)
+
+
+def profile_run(config: RunConfig, options: RunOptions = DEFAULTS) -> Experience:
+    """Train a few steps and evaluate a batch, without storing anything.
+
+    Probes and final metrics are left out. The first step, which may compile kernels, and the steps before a CUDA graph
+    count only if there are no others.
+
+    Raises:
+        UsageError: the run cannot start.
+    """
+    device = pick_device(options.device)
+    with use_backend(options.backend):
+        trainer = build_trainer(config, device)
+        trainer.use_graph(options.cuda_graph)
+        untimed = 1 if trainer.graph is None else WARM_UP + 1
+        count = min(STEPS + untimed, trainer.total_iterations)
+        spent = [_seconds(trainer.advance, device) for _ in range(count)]
+        timed = spent[untimed:] or spent[-1:]
+        evaluator = Evaluator(trainer)
+        splits = (trainer.task.test if evaluator.tests else None, trainer.task.validation)
+        evaluation = sum(_evaluation_seconds(evaluator, split) for split in splits if split is not None)
+    return Experience(
+        config.spec.settings,
+        data_set(config.spec.task_settings),
+        sum(timed) / len(timed) + trainer.evaluations * evaluation / trainer.total_iterations,
+        trainer.iterations_per_epoch,
+        environment.peak_memory(),
+        f"{len(timed)} steps tried" if len(timed) > 1 else "one step timed",
+        sum(tensor.numel() * tensor.element_size() for tensor in trainer.model.state_dict().values()),
+    )
+
+
+def _evaluation_seconds(evaluator: Evaluator, split: Split) -> float:
+    """Return the seconds of an evaluation of a whole split, estimated from one batch."""
+    trainer = evaluator.trainer
+    size, stream = trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
+    batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+    return batches * _seconds(lambda: evaluator.measure(split, 1), trainer.device)
+
+
+def _seconds(function: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of a call, including its queued CUDA work.
+
+    As for stored runs, CPU time counts where it says how long the call takes (`counts_cpu_time`).
+    """
+    clock = time.process_time if counts_cpu_time(device.type, torch.get_num_threads()) else time.perf_counter
+    before = clock()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return clock() - before

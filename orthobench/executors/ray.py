@@ -1,10 +1,8 @@
 """Train runs on a Ray cluster, one task per run.
 
 A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it has progressed.
-Ray's own retries cannot check this condition. The progress of the runs is read from the database.
-
-Every machine imports this module before the environment variables for its threads are set, so functions that need heavy
-modules import them themselves.
+Ray's own retries cannot check this condition. The progress of the runs is read from the database. Ray is imported where
+it is used, because it is an extra.
 """
 
 from __future__ import annotations
@@ -17,28 +15,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, attempt, record_failure
+from orthobench.options.arguments import DeviceName
+from orthobench.options.run_options import SweepOptions
+from orthobench.store import Store
 from orthobench.system.location import Location
 from orthobench.system.own_code import described
 from orthobench.training.events import EventSink
-
-if TYPE_CHECKING:
-    from orthobench.options.arguments import DeviceName
-    from orthobench.options.run_options import SweepOptions
-    from orthobench.store import Store
 
 POLL_SECONDS = 0.5
 """Time between two checks of the tasks and their progress."""
 
 
 class RayCluster:
-    """A connection to a cluster; leaving its context closes it.
+    """A connection to a cluster.
 
     Attributes:
         device: the kind of device on which the runs train.
@@ -69,16 +64,16 @@ class RayCluster:
         if options.device == "auto":
             self.device = "cuda" if any(resources.get("GPU") for resources in nodes) else "cpu"
         try:
-            self._check(database, several=len(nodes) > 1 or address is not None)
+            if len(nodes) > 1 or address is not None:
+                check_shared(database, options.checkpoints)
+            options.check_gpu_share(self.device)
         except OrthobenchError:
             ray.shutdown()
             raise
         self.here = None if database.is_server else ray.get_runtime_context().get_node_id()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the connection."""
         self.ray.shutdown()
 
     def room(self) -> int:
@@ -89,11 +84,6 @@ class RayCluster:
         else:
             slots = int(resources.get("CPU", 0) // self.threads)
         return max(1, min(slots, self.options.jobs or slots))
-
-    def _check(self, database: Location, *, several: bool) -> None:
-        if several:
-            check_shared(database, self.options.checkpoints)
-        self.options.check_gpu_share(self.device)
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return a reference to its outcome."""
@@ -106,32 +96,25 @@ class RayCluster:
 
             # Not soft, because no other machine has the file.
             resources["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
-        folder = self.options.data_folder
-        job = replace(
-            job,
-            options=replace(job.options, device=self.device, data_folder=folder and folder.absolute()),
-            threads=self.threads,
-        )
-        return self.ray.remote(**resources)(train_remotely).remote(job, resumed)
+        return self.ray.remote(**resources)(train_remotely).remote(replace(job, threads=self.threads), resumed)
 
 
+@dataclass
 class RayExecutor:
     """An executor on a cluster.
 
-    Args:
+    Attributes:
         print_line: receives a line about each run that is lost and started again.
     """
 
-    def __init__(
-        self,
-        cluster: RayCluster,
-        store: Store,
-        open_sink: SinkFactory,
-        should_stop: Callable[[], bool],
-        print_line: Callable[[str], None],
-    ) -> None:
-        self.cluster, self.store, self.ray = cluster, store, cluster.ray
-        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+    cluster: RayCluster
+    store: Store
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
+    print_line: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.ray = self.cluster.ray
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes. Closing the iterator early cancels the tasks."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from orthobench.executors.job import Job, JobOutcome, SinkFactory, attempt
 from orthobench.store import Store
 
 
+@dataclass
 class SerialExecutor:
-    """An executor that trains in this process.
+    """An executor that trains in this process, into the open database of the jobs."""
 
-    Args:
-        store: the open database of the jobs.
-    """
-
-    def __init__(self, store: Store, open_sink: SinkFactory, should_stop: Callable[[], bool]) -> None:
-        self.store, self.open_sink, self.should_stop = store, open_sink, should_stop
+    store: Store
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[JobOutcome]:
         """Train jobs and yield their outcomes."""

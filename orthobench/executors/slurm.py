@@ -1,6 +1,7 @@
 """A SLURM cluster: groups of runs are the tasks of a few array jobs, which submitit submits.
 
-This module talks to SLURM; `orthobench.executors.slurm_executor` decides what to submit and when.
+This module talks to SLURM; `orthobench.executors.slurm_executor` decides what to submit and when. submitit is imported
+where it is used, because it is an extra.
 """
 
 from __future__ import annotations
@@ -16,20 +17,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 from uuid import uuid4
 
 from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
+from orthobench.executors.job import Job
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.executors.slurm_task import RunGroup
+from orthobench.options.run_options import SweepOptions
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root
-
-if TYPE_CHECKING:
-    from orthobench.executors.job import Job
-    from orthobench.options.run_options import SweepOptions
 
 WARNING_SECONDS = 90
 """Seconds before the time limit at which SLURM asks the runs for their checkpoints."""
@@ -84,11 +82,8 @@ class SlurmCluster:
         # contain the database URL with its password.
         self.folder = (settings.folder or usual).absolute() / f"sweep-{uuid4().hex[:12]}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        pass
+    def close(self) -> None:
+        """Do nothing, because there is no connection."""
 
     def room(self) -> int:
         """Return how many tasks may be in the queue at the same time."""
@@ -167,25 +162,10 @@ class SlurmCluster:
             array_parallelism=self.options.jobs or 100_000,
             additional_parameters={"signal": f"TERM@{WARNING_SECONDS}", **self.settings.options},
         )
-        tasks, size = [], self._largest_array()
-        folder = self.options.data_folder
-
-        def on_node(job: Job) -> Job:
-            """Return the job in the form in which a node trains it."""
-            options = replace(job.options, device=self.device, data_folder=folder and folder.absolute())
-            return replace(job, options=options)
-
+        tasks, size, share = [], self._largest_array(), self.options.gpu_share
         for start in range(0, len(groups), size):
-            calls = [
-                RunGroup(
-                    tuple(map(on_node, group)),
-                    self.threads,
-                    self.options.gpu_share,
-                    resumed,
-                    no_more,
-                )
-                for group in groups[start : start + size]
-            ]
+            part = groups[start : start + size]
+            calls = [RunGroup(tuple(group), self.threads, share, resumed, no_more) for group in part]
             printed = io.StringIO()  # submitit also prints the error of sbatch
             try:
                 with redirect_stderr(printed):

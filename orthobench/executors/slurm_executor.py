@@ -8,15 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orthobench.executors.cluster import WatchedJob, show
 from orthobench.executors.job import Ending, Job, JobOutcome, SinkFactory, record_failure
 from orthobench.executors.slurm import SlurmCluster
-from orthobench.store import Status
-
-if TYPE_CHECKING:
-    from orthobench.store import Run, Store
+from orthobench.store import Run, Status, Store
 
 POLL_SECONDS = 1.0
 """Time between two checks of the database and of the results of tasks."""
@@ -37,27 +34,25 @@ class _Task:
     gone_at: float | None = None
 
 
+@dataclass
 class SlurmExecutor:
     """An executor on a SLURM cluster.
 
-    Args:
+    Attributes:
         seconds: the estimated time of each run by key.
         print_line: receives a line about each submission, loss and cancellation.
     """
 
-    def __init__(
-        self,
-        cluster: SlurmCluster,
-        store: Store,
-        seconds: Mapping[str, float | None],
-        open_sink: SinkFactory,
-        should_stop: Callable[[], bool],
-        print_line: Callable[[str], None],
-    ) -> None:
-        self.cluster, self.store, self.seconds = cluster, store, seconds
-        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+    cluster: SlurmCluster
+    store: Store
+    seconds: Mapping[str, float | None]
+    open_sink: SinkFactory
+    should_stop: Callable[[], bool]
+    print_line: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         # A file, because the tasks run on other machines and have only the shared folder in common with this one.
-        self.no_more = cluster.folder / "spent"
+        self.no_more = self.cluster.folder / "spent"
         self.open: dict[str, WatchedJob] = {}
         self.tasks: list[_Task] = []
         self.stopping_since: float | None = None

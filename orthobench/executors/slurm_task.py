@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from orthobench.executors.cluster import LOCK_GRACE
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor, worker_slots
@@ -45,9 +47,6 @@ class RunGroup:
         stop = threading.Event()
         for number in stop_signals():
             signal.signal(number, lambda *_: stop.set())
-        # Imported here, because OpenMP reads its variables when torch loads it.
-        import torch
-
         cores = max(self.threads, int(os.environ.get("SLURM_CPUS_PER_TASK") or self.threads))
         device, at_once = torch.device(self.jobs[0].options.device), None if self._on_gpus else cores // self.threads
         slots = worker_slots(device, at_once, self.gpu_share, cores)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+from orthobench.analysis.inference import Verdict
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.display.display import Display
 from orthobench.errors import MissingDataError, UsageError, unknown
@@ -69,7 +70,10 @@ class CheckResult:
     @property
     def summary(self) -> str:
         """The outcome of the check and the counts of its verdicts."""
-        return verdict.findings_summary(self.findings)
+        counting = [finding.verdict for finding in self.findings if finding.counts]
+        counts = ", ".join(f"{counting.count(each)} {each}" for each in Verdict if each in counting)
+        outcome = {0: "as good as the baseline", 1: "WORSE than the baseline", 3: "NOT DECIDED"}[self.exit_code]
+        return f"{outcome}: {counts or 'nothing was checked'}"
 
     @property
     def measured(self) -> Path:
@@ -78,7 +82,8 @@ class CheckResult:
 
     def record(self) -> dict[str, Any]:
         """Return the findings, their summary and the exit code as JSON values."""
-        return verdict.findings_record(self.findings)
+        findings = [asdict(finding) | {"passes": finding.passes} for finding in self.findings]
+        return {"exit_code": self.exit_code, "summary": self.summary, "findings": findings}
 
     def write_files(self) -> None:
         """Write the findings into the files that the check was given, as JUnit XML and as a Markdown table.
@@ -198,11 +203,12 @@ def check(
             findings.append(refusals[run.name])
         else:
             findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+    result = CheckResult(baseline, findings, had_values, selected, configs, seed_results, facts, junit, markdown)
     if history is not None:
         with open_store(history, create=True) as store:
             every = _with_plugins(facts, device, [own[0] for own in configs.values()])
-            store.add_benchmark(CHECK, verdict.findings_record(findings) | {"commit": commit}, every)
-    return CheckResult(baseline, findings, had_values, selected, configs, seed_results, facts, junit, markdown)
+            store.add_benchmark(CHECK, result.record() | {"commit": commit}, every)
+    return result
 
 
 def _with_plugins(facts: dict[str, Any], device: torch.device, configs: Sequence[RunConfig]) -> dict[str, Any]:

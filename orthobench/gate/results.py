@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from orthobench.bench.measure import SystemClock, interleave
+from orthobench.bench.measure import interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
 from orthobench.executors.job import JobOutcome
 from orthobench.executors.processes import KILLED
@@ -118,9 +118,8 @@ def calibrated(store: Store, device: torch.device, outcomes: Iterable[JobOutcome
     for outcome in outcomes:
         if outcome.ending.is_result:
             with isolated(threads=1):
-                samples = interleave({SGEMM: product}, ROUNDS, SystemClock(), shortest=0.0)[SGEMM]
-            seconds = statistics.median(sample.seconds for sample in samples)
-            results = {"run": outcome.job.spec.key, "seconds": seconds}
+                samples = interleave({SGEMM: product}, ROUNDS, shortest=0.0)[SGEMM]
+            results = {"run": outcome.job.spec.key, "seconds": statistics.median(samples)}
             store.add_benchmark(CALIBRATION, results, environment.describe(device))
         yield outcome
 

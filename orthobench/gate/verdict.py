@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from orthobench.analysis import inference
@@ -104,23 +104,6 @@ def exit_code(findings: Sequence[Finding]) -> int:
     failures = [finding.verdict for finding in findings if not finding.passes]
     all_skipped = bool(findings) and all(finding.verdict == Verdict.SKIPPED for finding in findings)
     return 1 if Verdict.WORSE in failures else 3 if failures or all_skipped else 0
-
-
-def findings_summary(findings: Sequence[Finding]) -> str:
-    """Return the outcome of the check and the counts of its verdicts."""
-    counting = [finding.verdict for finding in findings if finding.counts]
-    counts = ", ".join(f"{counting.count(verdict)} {verdict}" for verdict in Verdict if verdict in counting)
-    outcome = {0: "as good as the baseline", 1: "WORSE than the baseline", 3: "NOT DECIDED"}[exit_code(findings)]
-    return f"{outcome}: {counts or 'nothing was checked'}"
-
-
-def findings_record(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings, their summary and the exit code as JSON values."""
-    return {
-        "exit_code": exit_code(findings),
-        "summary": findings_summary(findings),
-        "findings": [asdict(finding) | {"passes": finding.passes} for finding in findings],
-    }
 
 
 def skipped(run: CheckedRun, reason: str) -> Finding:

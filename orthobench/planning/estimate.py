@@ -5,8 +5,7 @@ run of the same task and model on the same hardware (`analysis/experience.py`), 
 multiplied by the new run's number of iterations. On a cluster, any hardware of the same kind of device is good enough.
 
 Without an earlier run within a factor of two, a few steps are profiled in another process, and the result also serves
-the remaining runs of the plan. Without a profile, a run on other hardware of the same kind is used, and the estimate
-says so.
+the remaining runs of the plan.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import torch
 from orthobench.analysis.experience import (
     FLOAT,
     Experience,
-    data_set,
     experiences,
     longer,
     nearest,
@@ -29,9 +27,8 @@ from orthobench.errors import OrthobenchError
 from orthobench.options.arguments import KeepWeights
 from orthobench.planning.plan import PlannedRun
 from orthobench.spec.resolve import RunConfig
-from orthobench.store import Run, Store
+from orthobench.store import Store
 from orthobench.system import environment
-from orthobench.training.profiling import ProfileError, RunProfile
 
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
 """The approximate number of weight copies that a run keeps; a training state has last and best ones and averages."""
@@ -64,7 +61,7 @@ class Estimator:
         self,
         store: Store | None,
         device: torch.device,
-        profile: Callable[[PlannedRun], RunProfile] | None = None,
+        profile: Callable[[PlannedRun], Experience] | None = None,
         keep_weights: KeepWeights = "none",
         is_on_cluster: bool = False,
     ) -> None:
@@ -78,7 +75,7 @@ class Estimator:
     def of(self, planned: PlannedRun) -> Estimate:
         """Estimate a pending run."""
         run = planned.existing_run
-        if run is not None and self._is_comparable(run):
+        if run is not None and experiences([run], self.device, self.hardware_name):
             left = run.total_iterations - run.iterations
             source = f"its own {run.iterations} of {run.total_iterations} iterations"
             weights = self.copies * FLOAT * run.parameter_count
@@ -88,14 +85,14 @@ class Estimator:
         spec, known = planned.config.spec, self._known(planned.config)
         form = asdict(spec)
         near = nearest(form, known)
-        if (near is None or near.hardware is not None) and self.profile is not None:
+        if near is None and self.profile is not None:
             # Remembered, because the other seeds of the variant would fail in the
             # same way, each in a process of its own.
             if failure := self.failures.get(spec.variant):
                 return failure
             try:
-                near = _experience(planned.config, self.profile(planned))
-            except (OrthobenchError, ProfileError) as error:
+                near = self.profile(planned)
+            except OrthobenchError as error:
                 failure = self.failures[spec.variant] = Estimate(None, None, str(error))
                 return failure
             known.append(near)
@@ -104,9 +101,8 @@ class Estimator:
         memory = None if near.memory is None else round(near.memory * max(1.0, longer(spec.settings, near.settings)))
         # Squared, because the largest matrices have a row and a column for each hidden unit.
         wider = (spec.settings["hidden_size"] / near.settings["hidden_size"]) ** 2
-        source = near.name if near.hardware is None else f"{near.name}, ~ on {near.hardware}"
         weights = round(self.copies * near.weights * wider)
-        return Estimate(near.seconds(form), memory, source + _or_solved(planned.config), weights)
+        return Estimate(near.seconds(form), memory, near.name + _or_solved(planned.config), weights)
 
     def _known(self, config: RunConfig) -> list[Experience]:
         """Return the earlier runs of this task and model, the newest first."""
@@ -115,21 +111,6 @@ class Estimator:
             runs = self.store.runs(task=pair[0], model=pair[1]) if self.store else []
             self.known[pair] = experiences(runs, self.device, self.hardware_name)
         return self.known[pair]
-
-    def _is_comparable(self, run: Run) -> bool:
-        return any(other.hardware is None for other in experiences([run], self.device, self.hardware_name))
-
-
-def _experience(config: RunConfig, profile: RunProfile) -> Experience:
-    return Experience(
-        config.spec.settings,
-        data_set(config.spec.task_settings),
-        profile.seconds / profile.total_iterations,
-        profile.iterations_per_epoch,
-        profile.memory,
-        f"{profile.steps} steps tried" if profile.steps > 1 else "one step timed",
-        profile.weights,
-    )
 
 
 def _or_solved(config: RunConfig) -> str:

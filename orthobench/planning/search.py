@@ -13,12 +13,12 @@ that prunes is in `objective`.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from orthobench.analysis.shown_table import ShownTable
 from orthobench.errors import UsageError
 from orthobench.metric import Metric
 from orthobench.model import Model
@@ -278,7 +278,7 @@ class Search:
 
 
 @dataclass(frozen=True, repr=False)
-class TuningResult:
+class TuningResult(ShownTable):
     """The trials of a search.
 
     Attributes:
@@ -332,14 +332,6 @@ class TuningResult:
     def _words(self) -> str:
         search = self.tuning.search
         return f"search of {len(self.trials)} trials: {search.task} {search.model}"
-
-    def __repr__(self) -> str:
-        return f"{self._words()}\n{self.table.to_string(index=False, float_format='{:.4g}'.format, max_rows=20)}"
-
-    def _repr_html_(self) -> str:
-        return f"{html.escape(self._words())}\n" + self.table.to_html(
-            index=False, float_format="{:.4g}".format, max_rows=20, na_rep=""
-        )
 
 
 @dataclass(frozen=True)

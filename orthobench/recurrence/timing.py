@@ -1,4 +1,4 @@
-"""The time of each phase of a step, for `bench --breakdown`."""
+"""The time of each phase of a step."""
 
 from __future__ import annotations
 

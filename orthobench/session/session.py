@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
+from orthobench.analysis.experience import Experience
+from orthobench.analysis.shown_table import ShownTable
 from orthobench.analysis.variants import briefs, variants
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.display.progress import default_display
@@ -22,7 +24,10 @@ from orthobench.errors import UsageError, counted
 from orthobench.executors.job import Ending, Executor, Job, JobOutcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
+from orthobench.executors.ray import RayCluster, RayExecutor
 from orthobench.executors.serial import SerialExecutor
+from orthobench.executors.slurm import SlurmCluster
+from orthobench.executors.slurm_executor import SlurmExecutor
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.isolation import isolated
 from orthobench.options.data_folder import data_folder, use_data_folder
@@ -33,6 +38,7 @@ from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, plan_sweep
 from orthobench.session.single_run import check_device, check_places, is_new, open_logs, say_before_training
+from orthobench.sinks.live import LiveSinks
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
@@ -44,18 +50,13 @@ from orthobench.training.build import check_fit
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_leftovers
 from orthobench.training.device import pick_device
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orthobench.executors.ray import RayCluster
-    from orthobench.executors.slurm import SlurmCluster
-    from orthobench.sinks.live import LiveSinks
-
 
 @dataclass(frozen=True, repr=False)
-class SweepResult:
+class SweepResult(ShownTable):
     """The result of a sweep.
 
     Attributes:
@@ -107,14 +108,6 @@ class SweepResult:
         count = len(self.plan.runs)
         return f"{counted(count, 'run')}: {', '.join(f'{count} {state}' for state, count in states.items())}"
 
-    def __repr__(self) -> str:
-        table = self.table.to_string(index=False, float_format="{:.4g}".format, max_rows=20)
-        return f"{self._words()}\n{table}" if self.plan.runs else self._words()
-
-    def _repr_html_(self) -> str:
-        table = self.table.to_html(index=False, float_format="{:.4g}".format, max_rows=20, na_rep="")
-        return f"{self._words()}\n{table}"
-
 
 @dataclass
 class Session:
@@ -155,10 +148,6 @@ class Session:
         return self.options.executor != "local"
 
     @property
-    def _is_on_slurm(self) -> bool:
-        return self.cluster is not None and self.options.executor == "slurm"
-
-    @property
     def checkpoints(self) -> Path | Location:
         """The folder or URL of all checkpoints."""
         return checkpoint_root(self.database, self.options.checkpoints)
@@ -171,7 +160,7 @@ class Session:
                 SLURM, they are always estimated.
         """
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
-        needs_estimates = estimate or self.budget is not None or self._is_on_slurm
+        needs_estimates = estimate or self.budget is not None or isinstance(self.cluster, SlurmCluster)
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds |= {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = None if self._is_on_cluster else psutil.virtual_memory().total
@@ -225,12 +214,13 @@ class Session:
 
     def job(self, config: RunConfig, label: str) -> Job:
         """Return a run in the form in which another process can train it."""
+        folder = self.options.data_folder if self._is_on_cluster else data_folder()  # other machines have their own
         options = replace(
             self.options,
             # Named here, because `auto` could be another device in the process that trains.
             device="cuda" if self.device.type == "cuda" else "cpu",
             # Absolute, because a job may start in another folder.
-            data_folder=data_folder().absolute(),
+            data_folder=folder and folder.absolute(),
             tags=self._tags(config),
             log_to=(),  # the session itself sends the events
             checkpoints=self._absolute_checkpoints,
@@ -283,7 +273,7 @@ class Session:
             executor = self._executor(display, at_once)
             for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
                 if self.logs is not None and outcome.ending not in (Ending.BUSY, Ending.REFUSED):
-                    self.logs.settle(outcome.job.spec.key)
+                    self.logs.notify(outcome.job.spec.key)
                 display.on_outcome(outcome)
                 yield outcome
 
@@ -293,16 +283,10 @@ class Session:
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
         store, options, open_sink = self.open_store, self.options, self._sinks(display)
+        if isinstance(self.cluster, SlurmCluster):
+            return SlurmExecutor(self.cluster, store, self.seconds, open_sink, self.stop, display.print_line)
         if self.cluster is not None:
-            if self._is_on_slurm:
-                from orthobench.executors.slurm_executor import SlurmExecutor
-
-                slurm = cast("SlurmCluster", self.cluster)
-                return SlurmExecutor(slurm, store, self.seconds, open_sink, self.stop, display.print_line)
-            from orthobench.executors.ray import RayExecutor
-
-            ray = cast("RayCluster", self.cluster)
-            return RayExecutor(ray, store, open_sink, self.stop, display.print_line)
+            return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
         if options.jobs == 0:
             return SerialExecutor(store, open_sink, self.stop)
         cores = torch.get_num_threads()
@@ -344,7 +328,7 @@ class Session:
         """Estimate pending runs, and return the estimates by key."""
         threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(pending))))
 
-        def profile(run: PlannedRun) -> RunProfile:
+        def profile(run: PlannedRun) -> Experience:
             self.display.on_profile(run)
             return profile_job(replace(self.job(run.config, run.label), threads=threads))
 
@@ -392,7 +376,8 @@ def open_session(
                 options.check_gpu_share(device.type)
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
         else:
-            cluster = _cluster(options.executor)(database, options)
+            cluster = (SlurmCluster if options.executor == "slurm" else RayCluster)(database, options)
+            stack.callback(cluster.close)
             device, at_once = torch.device(cluster.device), cluster.room()
         store: Store | None = None
         if dry_run:
@@ -400,9 +385,7 @@ def open_session(
                 store = stack.enter_context(open_store(database))
         else:
             check_writable(database)
-            if cluster is not None:
-                stack.enter_context(cluster)
-            elif is_new(database):
+            if cluster is None and is_new(database):
                 for group in runs:
                     check_fit(group)
             store = stack.enter_context(open_store(database, create=True))
@@ -422,14 +405,3 @@ def _device_there(options: SweepOptions) -> torch.device:
     if options.executor == "slurm":
         return torch.device(read_settings(options.slurm).device(options.device))
     return pick_device("auto") if options.device == "auto" else torch.device(options.device)
-
-
-def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:
-    """Return the class of an executor's cluster; its module is imported here, because most sessions need no cluster."""
-    if executor == "slurm":
-        from orthobench.executors.slurm import SlurmCluster
-
-        return SlurmCluster
-    from orthobench.executors.ray import RayCluster
-
-    return RayCluster

@@ -1,7 +1,6 @@
 """A single run: check whether this machine supports the options, open the database, and train in this process.
 
-A run that has a result goes through the same checks as any other, and is then only looked up. None of this loads torch,
-so modules that need torch are imported where they are used.
+A run that has a result goes through the same checks as any other, and is then only looked up.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
 
 from orthobench.display.display import Display
 from orthobench.errors import UsageError, shell_command
@@ -32,10 +30,8 @@ from orthobench.training.graph import check_graph
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.settled import settled_run
+from orthobench.training.trainer import Trainer
 from orthobench.weights.weights_files import remove, weights_folder
-
-if TYPE_CHECKING:
-    from orthobench.training.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
 
@@ -69,7 +65,7 @@ def train_one(
         trainer = None
         if is_new(database):
             stack.enter_context(isolated())
-            trainer = _first_trainer(config, options)
+            trainer = check_fit([config], pick_device(options.device))
         store = stack.enter_context(open_store(database, create=True))
         checkpoints, _ = places(database, options, key)
         if force:
@@ -104,11 +100,6 @@ def _say_missing_weights(store: Store, run: Run, wanted: KeepWeights) -> None:
         what,
         wanted,
     )
-
-
-def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
-    """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
-    return check_fit([config], pick_device(options.device))
 
 
 def _train(
@@ -201,13 +192,10 @@ def check_places(database: Location, options: RunOptions) -> None:
 def check_device(options: RunOptions) -> None:
     """Check that this machine has the device of the options, and the device the back end and CUDA graphs.
 
-    Options that suit every machine do not load torch.
-
     Raises:
         UsageError: one of them is missing.
     """
-    # Otherwise no question, because asking loads torch, and a run that has a result needs none of it.
-    if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
+    if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":  # all else runs anywhere
         device = pick_device(options.device)
         check_backend(options.backend, device)
         check_graph(options.cuda_graph, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of, with_standings
 from orthobench.analysis.rate_search import RateSearch
 from orthobench.analysis.scores import scores_of
+from orthobench.analysis.shown_table import ShownTable
 from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
 from orthobench.executors.job import Ending, Job, JobOutcome
@@ -108,7 +108,7 @@ class TunedModel:
 
 
 @dataclass(frozen=True, repr=False)
-class TunedColumn:
+class TunedColumn(ShownTable):
     """The models of a tuned comparison on one task, in the order in which they were named.
 
     Attributes:
@@ -116,6 +116,8 @@ class TunedColumn:
         failed: the outcomes of runs that failed or could not start.
         busy: the keys of runs that another process trains.
     """
+
+    most_rows = None
 
     column: Column
     models: list[TunedModel]
@@ -161,13 +163,6 @@ class TunedColumn:
 
     def _words(self) -> str:
         return f"{self.column.title}, tuned: {counted(len(self.models), 'model')}, {counted(self.seeds, 'seed')} each"
-
-    def __repr__(self) -> str:
-        return f"{self._words()}\n{self.table.to_string(index=False, float_format='{:.4g}'.format)}"
-
-    def _repr_html_(self) -> str:
-        table = self.table.to_html(index=False, float_format="{:.4g}".format, na_rep="")
-        return f"{html.escape(self._words())}\n{table}"
 
 
 MORE_SEEDS = 2

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from orthobench.errors import one_line
 from orthobench.sinks.destination import Destination, RunWriter
@@ -19,8 +19,6 @@ from orthobench.training.events import Evaluation, EventSink, RunEnd
 
 CLOSE_SECONDS = 30.0
 """Time to send what is left at the end of a session."""
-
-Sign = Literal["started", "evaluated", "ended", "settled"]
 
 _logger = logging.getLogger("orthobench")
 
@@ -53,15 +51,15 @@ class LiveSinks:
         """Return the sink of a run's events."""
         return _Notifier(self, key)
 
-    def settle(self, key: str) -> None:
-        """Send what the database has of a run without an end event, for example because its process died."""
-        self.notify(key, "settled")
+    def notify(self, key: str, *, starts: bool = False) -> None:
+        """Ask every destination to read the new rows of a run, also of one without an end event, whose process died.
 
-    def notify(self, key: str, sign: Sign) -> None:
-        """Ask every destination to read the new rows of a run."""
+        Args:
+            starts: whether the run begins or resumes in this session, so that it is sent anew.
+        """
         for channel in self.channels:
             if not channel.has_failed:
-                channel.messages.put((key, sign))
+                channel.messages.put((key, starts))
 
 
 class _Notifier(EventSink):
@@ -71,13 +69,13 @@ class _Notifier(EventSink):
         self.sinks, self.key = sinks, key
 
     def on_resume(self, iteration: int) -> None:
-        self.sinks.notify(self.key, "started")
+        self.sinks.notify(self.key, starts=True)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        self.sinks.notify(self.key, "evaluated")
+        self.sinks.notify(self.key)
 
     def on_end(self, end: RunEnd) -> None:
-        self.sinks.notify(self.key, "ended")
+        self.sinks.notify(self.key)
 
 
 @dataclass
@@ -100,7 +98,7 @@ class _Channel(threading.Thread):
         # A daemon, because a server that does not answer must not keep the process from ending.
         super().__init__(name=f"orthobench {target.kind}", daemon=True)
         self.store, self.target = store, target
-        self.messages: queue.SimpleQueue[tuple[str, Sign] | None] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[tuple[str, bool] | None] = queue.SimpleQueue()
         self.has_failed = False
         self._lock = threading.Lock()
         self._destination: Destination | None = None
@@ -114,7 +112,7 @@ class _Channel(threading.Thread):
                 self._serve(*message)
             # A list, because the end of a run removes it.
             for key in list(self._open):
-                self._bring_up_to_date(key)
+                self._serve(key)
                 self._end(key)
         except Exception as error:
             self.warn(one_line(error))
@@ -134,21 +132,13 @@ class _Channel(threading.Thread):
             self.target,
         )
 
-    def _serve(self, key: str, sign: Sign) -> None:
-        if sign == "started":
-            self._end(key)  # its rows may have been rewound since, so it is sent anew
-        if sign in ("started", "evaluated"):
+    def _serve(self, key: str, starts: bool = False) -> None:
+        """Send the new rows of a run, if the database has it, and its end."""
+        if starts:
+            self._end(key)  # its rows may have been rewound since
             self._ended.discard(key)
-            self._bring_up_to_date(key)
-        elif key not in self._ended:
-            self._bring_up_to_date(key)
-            self._end(key)
-            self._ended.add(key)
-
-    def _bring_up_to_date(self, key: str) -> None:
-        """Send the new rows of a run, if the database has it."""
         run = self.store.find(key)
-        if run is None:
+        if run is None or key in self._ended:
             return
         if self._destination is None:
             # Opened in this thread and not before, because it may wait for a server
@@ -163,11 +153,13 @@ class _Channel(threading.Thread):
         opened.writer.add(points)
         opened.iteration = max((iteration for _, iteration in points), default=opened.iteration)
         opened.sent = {at for at in (*opened.sent, *points) if at[1] == opened.iteration}
+        if run.status != Status.RUNNING:
+            self._end(key)
+            self._ended.add(key)
 
     def _end(self, key: str) -> None:
         """Send the state of a run that is open."""
-        opened = self._open.pop(key, None)
-        if opened is None:
+        if (opened := self._open.pop(key, None)) is None:
             return
         run = self.store.find(key)
         assert run is not None, "runs are not deleted while they train"

@@ -6,14 +6,12 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
+from orthobench.sinks.destination import Destination
 from orthobench.system.kinds import refuse_file
 from orthobench.system.location import Location, Place, from_home, variable
-
-if TYPE_CHECKING:
-    from orthobench.sinks.destination import Destination
 
 SinkKind = Literal["tensorboard", "mlflow", "trackio", "wandb"]
 SINK_KINDS: tuple[SinkKind, ...] = ("tensorboard", "mlflow", "trackio", "wandb")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 
 from orthobench.errors import OrthobenchError, UsageError
-from orthobench.model import Signature, State
+from orthobench.model import Model, Signature, State
 from orthobench.model.build import build_model
 from orthobench.spec.resolve import RunConfig
 from orthobench.system.own_code import described
@@ -33,20 +34,12 @@ class Counter:
             OrthobenchError: the data of the task is missing, or the model cannot be built.
         """
         signature = self._signature(config)
-        settings, generator = config.model_settings, torch.Generator()
-        try:
-            with torch.device("meta"):
-                return build_model(config.model_class, settings, signature, generator).parameter_count()
-        except Exception:  # a plugin may raise any error on tensors without numbers
-            if settings.hidden_size > LARGEST_ON_CPU:
-                raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
-        try:
-            return build_model(config.model_class, settings, signature, generator).parameter_count()
-        # Passed on, because its message already names the cause.
-        except OrthobenchError:
-            raise
-        except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {described(error)}") from error
+        with suppress(Exception), torch.device("meta"):  # a plugin may raise any error on tensors without numbers
+            return _built(config, signature).parameter_count()
+        if config.model_settings.hidden_size > LARGEST_ON_CPU:
+            raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters")
+        with _errors_of(config):
+            return _built(config, signature).parameter_count()
 
     def state_size(self, config: RunConfig) -> int:
         """Return how many real numbers the model carries from step to step, for one sequence.
@@ -60,23 +53,13 @@ class Counter:
         signature = self._signature(config)
         if config.catalog.find("model", config.spec.model).is_built_in:
             with suppress(Exception), torch.device("meta"):
-                return _size_of(
-                    build_model(config.model_class, config.model_settings, signature, torch.Generator()).initial_state(
-                        1
-                    )
-                )
+                return _size_of(_built(config, signature).initial_state(1))
             if getattr(config.model_settings, "hidden_size", 0) > LARGEST_ON_CPU:
                 raise UsageError(f"{config.spec.model} is too large for its state to be counted")
         steps = torch.zeros(2, 1, dtype=torch.long) if signature.tokens else torch.zeros(2, 1, signature.input_size)
         where = torch.zeros(1, 1, dtype=torch.long) if signature.readout == "positions" else None
-        try:
-            model = build_model(config.model_class, config.model_settings, signature, torch.Generator())
-            with torch.no_grad():
-                _, state = Batch(steps, steps, positions=where).through(model.eval())
-        except OrthobenchError:
-            raise
-        except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be built: {described(error)}") from error
+        with _errors_of(config), torch.no_grad():
+            _, state = Batch(steps, steps, positions=where).through(_built(config, signature).eval())
         size = _size_of(state)
         if not size:
             raise UsageError(f"{config.spec.model} returns no state whose size could be counted: match its parameters")
@@ -91,6 +74,21 @@ class Counter:
             task = config.task_class(settings, config.spec.seed, torch.device("cpu"))
             self.signatures[condition] = task.signature
         return self.signatures[condition]
+
+
+def _built(config: RunConfig, signature: Signature) -> Model:
+    return build_model(config.model_class, config.model_settings, signature, torch.Generator())
+
+
+@contextmanager
+def _errors_of(config: RunConfig) -> Iterator[None]:
+    """Turn any error of a plugin in the `with` block into one line."""
+    try:
+        yield
+    except OrthobenchError:  # its message already names the cause
+        raise
+    except Exception as error:
+        raise UsageError(f"{config.spec.model} cannot be built: {described(error)}") from error
 
 
 def _size_of(state: State) -> int:

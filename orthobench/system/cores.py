@@ -13,36 +13,13 @@ IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 OpenMP threads spin after each operation of torch, and OpenBLAS threads in NumPy and SciPy slow down small computations
 such as eigenvalues by a factor of a hundred.
 """
-POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Environment variables of OpenMP libraries, each of which says how long idle threads spin."""
-
-_spinning = False  # torch was imported first, and nothing had told its threads to sleep
 
 
 def quiet_idle_threads() -> None:
     """Set IDLE_THREADS, unless torch is imported already, because its OpenMP library reads them only once."""
-    global _spinning
-    if "torch" in sys.modules:
-        _spinning = not any(name in os.environ for name in POLICIES)
-        return
-    for name, value in IDLE_THREADS.items():
-        os.environ.setdefault(name, value)
-
-
-def spinning_threads(count: int) -> str | None:
-    """Return what to set against idle threads that occupy cores, if torch has any; None after the first time.
-
-    Args:
-        count: the number of torch's threads.
-    """
-    global _spinning
-    if not _spinning or count == 1:
-        return None
-    _spinning = False
-    return (
-        "torch was imported before orthobench, so its idle threads spin, which slows down other programs and runs on "
-        "shared cores: import orthobench first, or set OMP_WAIT_POLICY=PASSIVE before Python starts"
-    )
+    if "torch" not in sys.modules:
+        for name, value in IDLE_THREADS.items():
+            os.environ.setdefault(name, value)
 
 
 def cores() -> int:

@@ -19,18 +19,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.options.run_options import RunOptions
 from orthobench.store import Status, Store
 from orthobench.store.result import as_name
 from orthobench.system.files import storage_error, write_bytes
 from orthobench.system.location import SERVER_FILES, Location, Place
-
-if TYPE_CHECKING:
-    from orthobench.options.run_options import RunOptions
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
 from orthobench.weights.weights_files import WeightsFolder, weights_folder
@@ -186,20 +184,11 @@ class CheckpointFolder(Checkpoints):
             return path.read_bytes()
         except FileNotFoundError:
             return None
-        except IsADirectoryError:
-            # A folder in the place of the file counts as damaged, because the one before may
-            # be usable. Empty content reads as such.
-            return b""
         except PermissionError as error:
             raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}; make it readable") from error
 
     def _remove(self, name: str) -> None:
-        path = self.folder / name
-        # A link is removed as a file, because `rmtree` refuses links.
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        (self.folder / name).unlink()
 
 
 class RemoteCheckpoints(Checkpoints):

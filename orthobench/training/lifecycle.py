@@ -1,11 +1,10 @@
-"""The lifecycle of a run: lock, resume or start, train, record the end, diagnose a lack of memory.
+"""The lifecycle of a run: lock, resume or start, train, record the end.
 
 A run resumes from the newest checkpoint that belongs to it, to its rows and to the kernels of this machine.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -18,13 +17,11 @@ from orthobench.recurrence import BackendError
 from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
-from orthobench.system.cores import spinning_threads
 from orthobench.system.own_code import described
 from orthobench.training.checkpoint import lock, places
 from orthobench.training.device import pick_device
 from orthobench.training.events import EventSink
 from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
-from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink, WeightsKeeper
 from orthobench.training.resume import resume, resumed_backend
 from orthobench.training.settled import settled_run
@@ -32,11 +29,9 @@ from orthobench.training.trainer import Trainer
 
 DEFAULTS = RunOptions()
 
-_logger = logging.getLogger(__name__)
-
 
 class OutOfMemory(Exception):
-    """The memory is too small; the message names the setting and a value that fits."""
+    """The memory is too small; the message names the setting that may help."""
 
 
 def train(
@@ -74,8 +69,6 @@ def train(
             if settled.status == Status.FINISHED:  # its process may have died before it removed them
                 checkpoints.clear()
             return settled
-        if advice := spinning_threads(torch.get_num_threads() if device.type == "cpu" else 1):
-            _logger.warning(advice)
         # Only here, because the lock tells that no other process is writing them; one that was killed has left them.
         folder.remove_parts(key)
         # The record is the thread's, and is emptied because an earlier run of this
@@ -88,7 +81,7 @@ def train(
         schedule = CheckpointSchedule(options.checkpoint_every)
         loop = TrainingLoop(trainer, [rows, *sinks], checkpoints, schedule, should_stop, options.on_divergence, keeper)
         loop.start()
-        kind, memory_error = "", None
+        lack = ""
         try:
             with use_backend(resumed_backend(options.backend, checkpoint, device, key)):
                 loop.run(resumed=checkpoint is not None)
@@ -102,21 +95,16 @@ def train(
             raise UsageError(f"`backend={options.backend!r}`: {error}; use `backend='auto'`") from error
         except BaseException as error:
             if lacks_memory(error):
-                memory_error = str(error).partition("\n")[0]
-                kind = "GPU memory" if isinstance(error, torch.OutOfMemoryError) else "memory"
+                lack = _lack_of_memory(trainer, error)
             else:
                 is_stop = isinstance(error, (KeyboardInterrupt, StorageError))
                 status, reason = (Status.INTERRUPTED, one_line) if is_stop else (Status.FAILED, described)
                 with suppress(StorageError):  # nothing can be written
                     loop.end(status, reason(error))
                 raise
-        if memory_error is not None:  # outside the except clause, where the error still holds the tensors
-            # Recorded before the search for a smaller size, because that search trains a
-            # step of each, and the system may kill it.
-            loop.end(Status.FAILED, memory_error)
-            message = explain_memory(loop, kind, memory_error)
-            loop.end(Status.FAILED, message)
-            raise OutOfMemory(message)
+        if lack:  # outside the except clause, where the error still holds the tensors
+            loop.end(Status.FAILED, lack)
+            raise OutOfMemory(lack)
         # Read back before the checkpoint goes, because the checkpoint is the only other copy of a training of hours.
         run = store.find(key)
         if run is None or not Status(run.status).is_final:
@@ -127,3 +115,13 @@ def train(
         if not loop.keep_checkpoint:
             checkpoints.clear()
     return run
+
+
+def _lack_of_memory(trainer: Trainer, error: BaseException) -> str:
+    """Return what did not fit, and the setting that decides how much memory this phase takes."""
+    phase, kind = trainer.timer.phase, "GPU memory" if isinstance(error, torch.OutOfMemoryError) else "memory"
+    what, cause = f"out of {kind} at iteration {trainer.state.iteration}", str(error).partition("\n")[0]
+    if phase != "train" and phase != "test" and not phase.startswith("probe "):
+        return f"{what} ({phase}): {cause}"
+    setting = "evaluation_batch_size" if phase == "test" else "batch_size"
+    return f"{what} with {setting}={getattr(trainer.training, setting)}: choose a smaller one ({cause})"

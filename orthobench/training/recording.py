@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import torch
 from torch import Tensor
 
 from orthobench.options.arguments import KeepWeights
+from orthobench.plugins.sources import Sources
 from orthobench.recurrence.backends import last_self_tests, last_used
 from orthobench.store import Run, Store, WeightsRow
 from orthobench.system import environment
@@ -20,9 +21,6 @@ from orthobench.training.state import Checkpoint, backend_names
 from orthobench.training.trainer import Trainer
 from orthobench.weights.structure import flatten
 from orthobench.weights.weights_files import WeightsFolder, WeightsKind, decode, encode, sha256, weights_file_name
-
-if TYPE_CHECKING:
-    from orthobench.plugins.sources import Sources
 
 _logger = logging.getLogger("orthobench")
 

@@ -13,29 +13,16 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import torch
+from torch.cuda import Event
 
 from orthobench.store.result import CLOCK, CPU_SECONDS, EVENTS
 
 
-class Event(Protocol):
-    """The part of `torch.cuda.Event` that the timer needs."""
-
-    def record(self) -> object:
-        """Record the event behind the work that is queued so far."""
-
-    def synchronize(self) -> object:
-        """Wait until the event is reached."""
-
-    def elapsed_time(self, end: Any, /) -> float:
-        """Return the milliseconds between two events that have been reached."""
-
-
 def events_of(device: torch.device) -> Callable[[], Event] | None:
     """Return what creates events on a device, or None where the host does the work itself."""
-    return functools.partial(torch.cuda.Event, enable_timing=True) if device.type == "cuda" else None
+    return functools.partial(Event, enable_timing=True) if device.type == "cuda" else None
 
 
 class PhaseTimer:

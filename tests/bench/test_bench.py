@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
 
-from orthobench.bench import constraints
-from orthobench.bench.breakdown import PARTS, TimedStep
 from orthobench.bench.implementations import implementations
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
@@ -19,6 +19,8 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, timing
 from orthobench.recurrence.cpu import call_c, library
 from orthobench.store import open_store
+
+STEP_PARTS = runpy.run_path(str(Path(__file__).parents[2] / "workshop" / "benchmarks" / "step_parts.py"))
 
 
 def test_table_is_printed_and_saved(orthobench):
@@ -51,40 +53,10 @@ def test_json_output_equals_the_saved_results(orthobench):
                 assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
 
 
-def test_output_map_of_all_steps_is_timed_as_a_part(orthobench):
-    outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "copying-2000")
-    (printed,) = json.loads(outcome.out)["shapes"]
-    assert {row["part"]: row["seconds"] for row in printed["rows"]}["output map"] > 0
-
-
-def test_timed_parts_add_up_to_the_step(orthobench):
-    outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "adding-200")
-    (printed,) = json.loads(outcome.out)["shapes"]
-    *parts, whole = printed["rows"]
-    assert [row["part"] for row in parts] == list(PARTS)
-    assert sum(row["seconds"] for row in parts) == pytest.approx(whole["seconds"])
-    assert sum(row["share"] for row in parts) == pytest.approx(whole["share"]) == 1
-    rows = {row["part"]: row for row in parts}
-    # The kernels project the inputs, and a loss of the last step alone reads [B, n], for which linear serves.
-    assert all(row["seconds"] > 0 for name, row in rows.items() if name not in ("input projection", "output map"))
-    assert rows["output map"]["seconds"] == 0
-    for name in ("forward", "backward", "weight gradient"):
-        assert rows[name]["gflops"] * rows[name]["seconds"] == pytest.approx(2 * 4 * 6 * 12**2 / 1e9)
-    assert rows["input projection"] == {
-        "part": "input projection",
-        **dict.fromkeys(("seconds", "share"), 0),
-    } | dict.fromkeys(("gflops", "of_peak"))
-    assert rows["optimiser"]["gflops"] is None
-    table = orthobench("bench", "--breakdown", "--quick", "--rounds", "1")
-    assert table.code == 0
-    for word in (*SHAPES, "computing W", "100.0%", "are not meaningful"):
-        assert word in table.out
-
-
 @pytest.mark.parametrize("shape", ["adding-200", "lstm-128"])
 def test_timed_step_equals_the_training_step(shape):
     """The graph is cut at W; gradients and the update stay the same, bit for bit."""
-    timed = TimedStep(SHAPES[shape].small())
+    timed = STEP_PARTS["TimedStep"](SHAPES[shape].small())
     steps = (timed, implementations(SHAPES[shape].small(), torch.device("cpu"))["cpu"]())
     for step in steps:
         step()
@@ -92,7 +64,9 @@ def test_timed_step_equals_the_training_step(shape):
     for actual, expected in pairs:
         assert torch.equal(actual, expected)
         assert torch.equal(actual.grad, expected.grad)
-    assert {"forward", "backward", "weight gradient"} <= timed.steps[0].keys()
+    parts = timed.steps[0]
+    assert parts.keys() >= {"forward", "backward", "weight gradient"}
+    assert sum(parts.values()) == pytest.approx(2 * parts["whole step"])
 
 
 def test_nothing_is_timed_outside_a_recording(monkeypatch):
@@ -112,21 +86,6 @@ def test_results_include_self_test_verdicts():
     assert setup.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
 
 
-def test_constraint_costs_are_listed(orthobench):
-    outcome = orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--json")
-    printed = json.loads(outcome.out)
-    assert [shape_result["shape"]["name"] for shape_result in printed["shapes"]] == [
-        "mnist-170",
-        "mnist-512",
-        "ptb-1030",
-    ]
-    for shape_result in printed["shapes"]:
-        assert [row["constraint"] for row in shape_result["rows"]] == list(constraints.CONSTRAINTS)
-        for row in shape_result["rows"]:
-            assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + shape_result["step"]["seconds"]))
-    assert "Cayley" in orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--shape", "adding-200").out
-
-
 def test_models_are_compared_at_equal_size_and_at_table_3_sizes(orthobench):
     outcome = orthobench("bench", "--models", "--quick", "--rounds", "1", "--json")
     results = json.loads(outcome.out)
@@ -144,29 +103,11 @@ def test_models_are_compared_at_equal_size_and_at_table_3_sizes(orthobench):
     assert "x scornn" in orthobench("bench", "--models", "--quick", "--rounds", "1").out
 
 
-def test_batch_drawing_is_timed_next_to_the_step(orthobench, tmp_path):
-    outcome = orthobench("bench", "--tasks", "--quick", "--rounds", "1", "--json", "--data-dir", str(tmp_path / "none"))
-    (printed,) = json.loads(outcome.out)["shapes"]
-    rows = {row["task"]: row for row in printed["rows"]}
-    assert rows["adding"]["shape"] == [100, 50, 2]
-    assert rows["copying"]["shape"] == [70, 20, 10]
-    for row in rows.values():
-        assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + row["step_seconds"]))
-    assert {*rows, *printed["left_out"]} >= {e.name for e in Catalog() if e.kind == "task"} - {"timit"}
-    assert "orthobench data get mnist" in printed["left_out"]["mnist permuted=true"]
-    table = orthobench("bench", "--tasks", "--quick", "--rounds", "1", "--data-dir", str(tmp_path / "none")).out
-    assert "ms/batch" in table
-    assert "without ptb: " in table
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--tasks", "--models"), "--models and --tasks are different benchmarks: give one of them"),
-        (("--tasks", "--shape", "lstm-128"), "--tasks has its own shapes"),
-        (("--breakdown", "--tasks"), "--breakdown and --tasks are different benchmarks: give one of them"),
+        (("--models", "--shape", "lstm-128"), "--models has its own shapes"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
-        (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),
         (("--rounds", "0"), "Invalid value"),
         (("--db", "nowhere/r.db"), "no folder"),
@@ -188,9 +129,6 @@ def test_unavailable_back_end_is_named_with_the_reason(orthobench, monkeypatch):
     assert "adding-200: without cpu: " in outcome.out
     assert "adding-200: without FMA peak: " in outcome.out
     assert "there is no C compiler" in outcome.out
-    outcome = orthobench("bench", "--quick", "--breakdown")
-    assert outcome.code == 2
-    assert "there is no C compiler" in outcome.err
 
 
 @pytest.mark.parametrize("name", library.usable_variants())

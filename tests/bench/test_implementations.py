@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 from support.gradients import gradient
 
-from orthobench.bench import constraints
 from orthobench.bench.implementations import (
     EAGER,
     EagerLSTM,
@@ -24,6 +26,9 @@ from orthobench.recurrence import TANH, project, recurrence
 from orthobench.training.graph import WARM_UP
 
 CPU = torch.device("cpu")
+CONSTRAINTS = runpy.run_path(str(Path(__file__).parents[2] / "workshop" / "benchmarks" / "constraints.py"))[
+    "CONSTRAINTS"
+]
 TINY = [
     Shape("last", 5, 7, 2, 6, 3),
     Shape("all", 5, 7, 2, 6, 3, "all"),
@@ -118,9 +123,9 @@ def test_flop_count_matches_a_count_by_hand():
     assert SHAPES["lstm-128"].gflop(gates=4) == pytest.approx(3 * 2 * 128 * 784 * 4 * 128 * 128 / 1e9)
 
 
-@pytest.mark.parametrize("name", constraints.CONSTRAINTS)
+@pytest.mark.parametrize("name", CONSTRAINTS)
 def test_each_constraint_produces_the_matrix_it_names(name):
-    start, make = constraints.CONSTRAINTS[name](6, torch.Generator().manual_seed(0), CPU)
+    start, make = CONSTRAINTS[name](6, torch.Generator().manual_seed(0), CPU)
     weight = make(start)
     if name == "spectral radius":
         assert spectral_radius(weight).item() == pytest.approx(1, rel=1e-5)

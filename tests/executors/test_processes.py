@@ -81,9 +81,9 @@ def test_death_of_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path,
     assert "[1/4] segfault seed 0 failed: segmentation fault" in outcome.err.splitlines()
     assert "[4/4] rnn seed 0: epoch 3.00" in outcome.err
     run_ends = ends(tmp_path / "results.db")
-    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits in the memory that other processes leave"
+    lack = "out of GPU memory at iteration 0 with batch_size=10: choose a smaller one (CUDA out of memory.)"
     assert run_ends == {
-        "hungry": (Status.FAILED, fits),
+        "hungry": (Status.FAILED, lack),
         "segfault": (Status.FAILED, "segmentation fault"),
         "killed": (Status.FAILED, "killed by signal 9 (out of memory?)"),
         "rnn": (Status.FINISHED, None),

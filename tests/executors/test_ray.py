@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.ray import RayCluster
-from orthobench.options.run_options import RunOptions, SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
@@ -247,19 +247,13 @@ def test_run_is_placed_by_its_cpus_and_gpu_share(monkeypatch, tiny, device, thre
     options = SweepOptions(
         executor="ray", checkpoints="s3://bucket", device=device, threads=threads, gpu_share=share, jobs=limit
     )
-    with RayCluster(Location(SERVER), options) as cluster:
-        job, resumed = cluster.submit(
-            Job(spec, "a", Location(SERVER), RunOptions(data_folder=Path("/here"))), resumed=False
-        )
+    with closing(RayCluster(Location(SERVER), options)) as cluster:
+        job, resumed = cluster.submit(Job(spec, "a", Location(SERVER)), resumed=False)
         assert cluster.room() == room
     assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
     assert ray.options["max_retries"] == 0
-    assert (job.options.device, job.threads, job.options.data_folder, resumed) == (
-        "cpu" if gpus is None else "cuda",
-        threads,
-        None,
-        False,
-    )
+    assert cluster.device == ("cpu" if gpus is None else "cuda")
+    assert (job.threads, resumed) == (threads, False)
 
 
 def test_gpu_share_without_a_gpu_is_refused(monkeypatch):

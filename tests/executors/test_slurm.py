@@ -21,6 +21,7 @@ from orthobench.executors.slurm import SlurmCluster
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.options.run_options import SweepOptions
 from orthobench.plugins import Catalog
+from orthobench.session.session import open_session
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.system.location import Location
@@ -282,6 +283,15 @@ def test_gpu_is_requested_for_gpu_runs_alone(programs, device, words, expected):
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
     with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
         SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
+
+
+@pytest.mark.parametrize("given", [None, Path("data")])
+def test_job_for_a_cluster_names_a_data_folder_only_if_the_user_does(tmp_path, tiny, given):
+    """Its machines have data folders of their own."""
+    options = SweepOptions(executor="slurm", slurm=("gpus=1",), data_folder=given)
+    with open_session(tmp_path / "r.db", options, dry_run=True) as session:
+        job = session.job(resolve(Catalog(), "adding", "rnn", tiny), "a")
+    assert (job.options.data_folder, job.options.device) == (given and given.absolute(), "cuda")
 
 
 def test_folder_of_the_user_keeps_its_permissions(programs, tmp_path, tiny):

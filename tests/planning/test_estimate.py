@@ -10,10 +10,11 @@ import pytest
 import torch
 from support.records import run_record
 
-from orthobench.analysis.experience import time_distance
+from orthobench.analysis.experience import Experience, time_distance
 from orthobench.errors import UsageError
+from orthobench.executors import profile
 from orthobench.executors.job import Job
-from orthobench.executors.profile import profile_job
+from orthobench.executors.profile import profile_job, profile_run
 from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
@@ -22,8 +23,6 @@ from orthobench.store import Store, open_store
 from orthobench.store.merge import opened_unchanged
 from orthobench.system import environment
 from orthobench.system.location import Location
-from orthobench.training import profiling
-from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
 CATALOG = Catalog()
 CPU = torch.device("cpu")
@@ -57,9 +56,14 @@ def planned(store: Store | None, *runs: RunConfig) -> list[PlannedRun]:
     return plan([(config, {}) for config in runs], store, Path("nowhere"))
 
 
-def estimate(store: Store | None, config: RunConfig, tried=None) -> Estimate:
+def tried(config: RunConfig, seconds: float, weights: int = 0) -> Experience:
+    """Return the profile of a run of 80 iterations, 20 in an epoch, which takes this many seconds."""
+    return Experience(config.spec.settings, {}, seconds / 80, 20, 7, "3 steps tried", weights)
+
+
+def estimate(store: Store | None, config: RunConfig, profile=None) -> Estimate:
     (planned_run,) = planned(store, config)
-    return Estimator(store, CPU, tried).of(planned_run)
+    return Estimator(store, CPU, profile).of(planned_run)
 
 
 def test_begun_run_is_estimated_from_itself(store):
@@ -71,14 +75,6 @@ def test_begun_run_is_estimated_from_itself(store):
 def test_run_begun_on_another_device_is_ignored(store):
     enter(store, run(), 30, 80, {"train": 50.0}, device="cuda")
     assert estimate(store, run()).seconds is None
-
-
-def test_runs_on_another_processor_are_used_as_a_marked_last_resort(store):
-    key = enter(store, run(seed=1), 80, 80, {"train": 40.0}, cpu="Zilog Z80")
-    assert estimate(store, run()) == Estimate(40.0, None, f"run {key[:8]}, ~ on Zilog Z80")
-    assert estimate(store, run(), lambda planned_run: RunProfile(11.0, 20, 80, 20, 7)).source == "20 steps tried"
-    own = enter(store, run(seed=2, hidden_size=40), 80, 80, {"train": 60.0})
-    assert estimate(store, run()).source == f"run {own[:8]}"
 
 
 def test_finished_run_is_not_pending(store):
@@ -224,9 +220,10 @@ def test_estimate_uses_cpu_time_of_a_run_on_a_busy_machine(store):
         (run(bandwidth=4), {}),
         (run(probes="jacobian"), {}),
         (run(seed=1), {"device": "cuda"}),
+        (run(seed=1), {"cpu": "Zilog Z80"}),
         (run(seed=1), {"seconds": {}}),
     ],
-    ids=["model", "twice the size", "banded", "probes", "device", "no time"],
+    ids=["model", "twice the size", "banded", "probes", "device", "processor", "no time"],
 )
 def test_distant_run_gives_no_estimate(store, config, columns):
     enter(store, config, 80, 80, **({"seconds": {"train": 40.0}} | columns))
@@ -234,43 +231,41 @@ def test_distant_run_gives_no_estimate(store, config, columns):
 
 
 def test_unknown_run_is_timed_once(store):
-    tried = []
+    sizes = []
 
     def pace(planned_run):
-        tried.append(planned_run.config.spec.model_settings["hidden_size"])
-        return RunProfile(seconds=8.0, steps=20, total_iterations=80, iterations_per_epoch=20, memory=7)
+        sizes.append(planned_run.config.spec.model_settings["hidden_size"])
+        return tried(planned_run.config, 8.0)
 
     estimator = Estimator(store, CPU, pace)
     runs = [run(), run(seed=1), run(learning_rate=1e-5), run(epochs=2), run(hidden_size=128), run(hidden_size=128)]
     estimates = [estimator.of(planned_run) for planned_run in planned(store, *runs)]
-    assert tried == [32, 128]
+    assert sizes == [32, 128]
     assert [run_estimate.seconds for run_estimate in estimates] == pytest.approx([8.0, 8.0, 8.0, 4.0, 8.0, 8.0])
-    assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
+    assert estimates[0] == Estimate(8.0, 7, "3 steps tried")
 
 
 @pytest.mark.parametrize(("keep_weights", "size"), [("none", 0), ("best", 2250), ("last", 11_250), ("both", 13_500)])
 def test_kept_weights_grow_with_the_square_of_the_hidden_size(store, keep_weights, size):
     """The profile has 1,000 bytes with 32 units, so 48 units have (48 / 32)^2 = 2.25 times as many in each copy."""
-    profile = RunProfile(8.0, 20, total_iterations=80, iterations_per_epoch=20, memory=7, weights=1000)
-    estimator = Estimator(store, CPU, lambda _: profile, keep_weights)
+    estimator = Estimator(store, CPU, lambda planned_run: tried(planned_run.config, 8.0, weights=1000), keep_weights)
     known, larger = planned(store, run(negative_ones=16), run(hidden_size=48, negative_ones=16))
     estimator.of(known)
     assert estimator.of(larger).weights == size
 
 
-@pytest.mark.parametrize("error", [UsageError("mnist is not installed"), ProfileError("killed")])
-def test_impossible_estimate_states_its_reason_once(store, error):
+def test_impossible_estimate_states_its_reason_once(store):
     """And that it is not tried again for every seed."""
-    tried = []
+    failed = []
 
     def fail(planned_run):
-        tried.append(planned_run)
-        raise error
+        failed.append(planned_run)
+        raise UsageError("mnist is not installed")
 
     estimator = Estimator(None, CPU, fail)
     estimates = [estimator.of(planned_run) for planned_run in planned(None, run(), run(seed=1))]
-    assert estimates == [Estimate(None, None, str(error))] * 2
-    assert len(tried) == 1
+    assert estimates == [Estimate(None, None, "mnist is not installed")] * 2
+    assert len(failed) == 1
 
 
 def test_accuracy_over_the_shipped_runs_matches_the_documents():
@@ -298,12 +293,11 @@ def test_distance_is_a_metric():
 
 def test_steps_are_counted_and_timed(tiny):
     config = resolve(CATALOG, "adding", "lstm", tiny | {"train_size": "300", "test_size": "95"})
-    pace = profile_run(config, CPU)
-    assert (pace.steps, pace.total_iterations, pace.iterations_per_epoch) == (3, 90, 30)
-    assert pace.seconds > 0
+    pace = profile_run(config)
+    assert (pace.name, pace.iterations_per_epoch) == ("3 steps tried", 30)
+    assert pace.seconds_per_iteration > 0
     assert pace.memory > 2**20
-    assert profile_run(config, CPU, steps=5).steps == 5
-    assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"}), CPU).steps == 1
+    assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"})).name == "one step timed"
 
 
 def test_profile_counts_every_step_and_every_evaluation(tiny, monkeypatch):
@@ -312,21 +306,22 @@ def test_profile_counts_every_step_and_every_evaluation(tiny, monkeypatch):
     90 steps take 180 seconds. The run evaluates at iterations 0, 20, 30, 40, 60, 80 and 90, because every epoch has 30.
     The 95 examples are 5 batches of 20. So the 7 evaluations take 70 seconds.
     """
-    monkeypatch.setattr(profiling, "_seconds", lambda function, device: 2.0)
+    monkeypatch.setattr(profile, "_seconds", lambda function, device: 2.0)
     sizes = {"train_size": "300", "test_size": "95", "evaluation_batch_size": "20", "evaluate_every": "20"}
-    assert profile_run(resolve(CATALOG, "adding", "rnn", tiny | sizes), CPU).seconds == 250.0
     # With the 40 examples of validation, 2 batches, whose 7 evaluations take 28 seconds: alone, or next to the tests.
-    for judge, seconds in (("validation_only", 208.0), ("validation", 278.0)):
-        judged = sizes | {"validation_size": "40", "judged_by": judge}
-        assert profile_run(resolve(CATALOG, "adding", "rnn", tiny | judged), CPU).seconds == seconds
+    for judged, seconds in (
+        ({}, 250.0),
+        ({"validation_size": "40", "judged_by": "validation_only"}, 208.0),
+        ({"validation_size": "40", "judged_by": "validation"}, 278.0),
+    ):
+        config = resolve(CATALOG, "adding", "rnn", tiny | sizes | judged)
+        assert 90 * profile_run(config).seconds_per_iteration == pytest.approx(seconds)
 
 
 def test_streams_and_validation_sets_are_timed(small_data):
     for task, settings in (("ptb", {"batch_size": "2"}), ("mnist", {"batch_size": "5", "validation_size": "10"})):
         overrides = settings | {"hidden_size": "4", "evaluation_batch_size": "2"}
-        pace = profile_run(resolve(CATALOG, task, "rnn", overrides, "quick"), CPU, steps=2)
-        assert pace.steps == 2
-        assert pace.seconds > 0
+        assert profile_run(resolve(CATALOG, task, "rnn", overrides, "quick")).seconds_per_iteration > 0
 
 
 @pytest.mark.slow
@@ -348,7 +343,7 @@ def test_failure_in_the_first_steps_is_reported_and_ends_nothing_else(tmp_path, 
         f"class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): {states}\n"
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
-    with pytest.raises(ProfileError, match=message):
+    with pytest.raises(UsageError, match=message):
         profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 

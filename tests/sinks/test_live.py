@@ -103,16 +103,16 @@ def test_run_that_starts_over_within_a_session_begins_a_new_one(kind, location, 
             store.log(run.id, [MetricRow("test", "mse", 0, iteration, value)], [], {"iterations": iteration})
 
         (channel,) = LiveSinks(store, [parse_target(f"{kind}:{location}")]).channels
-        channel._serve(key, "started")
+        channel._serve(key, starts=True)
         for iteration in (0, 5, 10):
             add(iteration, 1.0)
-            channel._serve(key, "evaluated")
+            channel._serve(key)
         store.rewind(run.id, 5, "token")
-        channel._serve(key, "started")
+        channel._serve(key, starts=True)
         add(8, 2.0)
         store.log(run.id, [], [], {"status": Status.FINISHED})
-        channel._serve(key, "ended")
-        channel._serve(key, "settled")
+        channel._serve(key)
+        channel._serve(key)
         points = stored(store, key)
     *earlier, sent = sorted(all_of(kind, location, key), key=lambda run: run.status == "finished")
     assert (sent.points, sent.doubles, sent.status) == (points, [], "finished")

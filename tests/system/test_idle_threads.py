@@ -34,18 +34,6 @@ after = state()
 changed = {{name: [old, after[name]] for name, old in before.items() if old != after[name]}}
 print(json.dumps([changed, "torch" in sys.modules]))
 """
-FIRST_TORCH = """
-import sys
-import torch
-import orthobench as ob
-from orthobench.options.run_options import RunOptions
-small = dict(epochs=1, train_size=8, test_size=8, batch_size=4, sequence_length=4, hidden_size=3)
-for seed, threads in enumerate((1, 2, 2)):
-    torch.set_num_threads(threads)
-    print(threads, file=sys.stderr)
-    assert ob.run("adding", "rnn", seed=seed, options=RunOptions(device="cpu"), **small).status == "finished"
-"""
-ADVICE = "import orthobench first, or set OMP_WAIT_POLICY=PASSIVE before Python starts"
 
 
 def python(script: str, folder: object, **own: str) -> subprocess.CompletedProcess[str]:
@@ -81,13 +69,3 @@ def test_import_lets_idle_threads_sleep_unless_the_user_says_otherwise(tmp_path,
 def test_import_after_torch_changes_nothing(tmp_path):
     fake = "import types; sys.modules['torch'] = types.ModuleType('torch')"
     assert changes(tmp_path, before=fake) == ({}, True)
-
-
-@pytest.mark.parametrize(
-    ("own", "lines"),
-    [({}, ["1", "2", ADVICE, "2"]), ({POLICY: "ACTIVE"}, ["1", "2", "2"])],
-    ids=["spinning", "own policy"],
-)
-def test_first_run_with_idle_threads_says_what_to_set_if_torch_was_imported_before(tmp_path, own, lines):
-    printed = python(FIRST_TORCH, tmp_path, **own).stderr.splitlines()
-    assert [ADVICE if ADVICE in line else line for line in printed] == lines

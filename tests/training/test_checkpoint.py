@@ -69,7 +69,6 @@ DAMAGE = {
     "something else": lambda path: torch.save({"iteration": 3}, path),
     "a text for its iteration": lambda path: torch.save({"logged": "2"}, path),
     "None for its iteration": lambda path: torch.save({"logged": None}, path),
-    "a folder": lambda path: (path.unlink(), path.mkdir(), (path / "note").write_text("x")),
     "code": lambda path: torch.save({"logged": 2, "attack": Attack(path.with_name("executed"))}, path),
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Attack(path.with_name("executed")))),
 }

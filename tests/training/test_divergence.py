@@ -1,4 +1,4 @@
-"""A diverged run is a result with its iteration; a run out of memory names a batch size that fits."""
+"""A diverged run is a result with its iteration; a run out of memory names the setting that may help."""
 
 from __future__ import annotations
 
@@ -139,18 +139,15 @@ def hungry(training: int, testing: int):
 @pytest.mark.parametrize(
     ("training", "testing", "message"),
     [
-        pytest.param(5, 20, "iteration 0 with batch_size=10; 5 fits in the memory", marks=pytest.mark.slow),
-        pytest.param(4, 20, "iteration 0 with batch_size=10; 2 fits in the memory", marks=pytest.mark.slow),
-        pytest.param(
-            0,
+        (
+            5,
             20,
-            "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory.",
-            marks=pytest.mark.slow,
+            "iteration 0 with batch_size=10: choose a smaller one (CUDA out of memory. Tried to allocate 2.00 GiB.)",
         ),
-        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits in the memory"),
+        (10, 7, "iteration 0 with evaluation_batch_size=15: choose a smaller one"),
     ],
 )
-def test_out_of_memory_names_a_batch_size_that_fits(training, testing, message, tmp_path, tiny):
+def test_out_of_memory_names_the_batch_size(training, testing, message, tmp_path, tiny):
     greedy = with_classes(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
     with pytest.raises(OutOfMemory) as error:
         carry_out(greedy, tmp_path)
@@ -162,16 +159,16 @@ def test_out_of_memory_names_a_batch_size_that_fits(training, testing, message, 
 
 
 @pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), None])
-def test_out_of_memory_on_the_cpu_names_a_batch_size_that_fits(error, tmp_path, tiny):
+def test_out_of_memory_on_the_cpu_is_recognised(error, tmp_path, tiny):
     class Hungry(RNN):
         def states(self, inputs, state, trace):
-            if inputs.shape[1] > 5 and torch.is_grad_enabled():
+            if torch.is_grad_enabled():
                 if error is not None:
                     raise error
                 torch.empty(2**60)  # torch's own error
             return super().states(inputs, state, trace)
 
-    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits in the memory"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10: choose a smaller one"):
         carry_out(with_classes(adding(tiny), model_class=Hungry, probes={}), tmp_path)
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
@@ -196,9 +193,9 @@ def test_more_iterations_than_a_database_holds_are_refused(tmp_path, tiny):
         carry_out(adding(tiny, epochs=str(2**62)), tmp_path)
 
 
-def test_probe_out_of_memory_is_tried_with_smaller_batches(tmp_path, tiny):
+def test_out_of_memory_in_a_probe_names_the_batch_size(tmp_path, tiny):
     greedy = with_classes(adding(tiny), model_class=hungry(5, 20))
-    with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):
+    with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10: choose a smaller one"):
         carry_out(greedy, tmp_path)
 
 
@@ -207,7 +204,7 @@ def test_no_batch_size_is_named_if_none_is_to_blame(tmp_path, tiny):
         def final_metrics(self, model, report):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    message = r"iteration 12 \(final metrics\); no batch size is known to fit: CUDA out of memory."
+    message = r"iteration 12 \(final metrics\): CUDA out of memory."
     with pytest.raises(OutOfMemory, match=message):
         carry_out(with_classes(adding(tiny), task_class=Large), tmp_path)
 

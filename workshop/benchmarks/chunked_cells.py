@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from orthobench.bench.measure import DeviceClock, interleave, summarise
+from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.models import BATCH, CLASSES, PIXELS, STEPS, ModelStep, step_on_noise
 from orthobench.isolation import isolated
 from orthobench.model import Signature
@@ -29,8 +29,13 @@ DEVICE = torch.device("cuda")
 
 
 def milliseconds(step: Callable[[], object]) -> float:
-    """Return the milliseconds of a step among many."""
-    (samples,) = interleave({"step": step}, 5, DeviceClock(), shortest=0.02, patience=0.8).values()
+    """Return the milliseconds of a step among many, until the GPU is done."""
+
+    def waited() -> None:
+        step()
+        torch.cuda.synchronize()
+
+    (samples,) = interleave({"step": waited}, 5, shortest=0.02, patience=0.8).values()
     return summarise(samples).seconds * 1e3
 
 

@@ -28,12 +28,10 @@ class Accuracy:
 
     Attributes:
         unknown: runs without an estimate.
-        elsewhere: runs that only others on another processor could judge.
     """
 
     ratios: list[float]
     unknown: int
-    elsewhere: int
 
     def within(self, factor: float) -> float:
         """Return the share of the estimates that are off by at most this factor."""
@@ -42,10 +40,7 @@ class Accuracy:
 
     def __str__(self) -> str:
         within = ", ".join(f"{self.within(factor):.0%} within a factor of {factor}" for factor in (1.5, 2, 3))
-        return (
-            f"{len(self.ratios)} estimates: {within}; {self.elsewhere} by another processor; "
-            f"{self.unknown} runs without an estimate"
-        )
+        return f"{len(self.ratios)} estimates: {within}; {self.unknown} runs without an estimate"
 
 
 def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> Accuracy:
@@ -59,7 +54,7 @@ def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> 
     for run in runs:
         if Status(run.status).is_final and run.iterations and run.own_seconds > 0:
             groups[run.task, run.model, run.device].append(run)
-    ratios, unknown, elsewhere = [], 0, 0
+    ratios, unknown = [], 0
     for group in groups.values():
         for run in group:
             if run.own_seconds < at_least:
@@ -75,8 +70,7 @@ def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> 
                 continue
             share = run.iterations / run.total_iterations  # a solved run has ended earlier
             ratios.append(run.own_seconds / (near.seconds(run.spec) * share))
-            elsewhere += near.hardware is not None
-    return Accuracy(ratios, unknown, elsewhere)
+    return Accuracy(ratios, unknown)
 
 
 def _nearest(run: Run, others: Sequence[Run]) -> Experience | None:

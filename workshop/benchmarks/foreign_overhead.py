@@ -10,13 +10,12 @@ The two take turns. The times are CPU seconds of one thread, so that other work 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import CPU, interleave, ratio, summarise
 from orthobench.isolation import isolated
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -26,11 +25,6 @@ from orthobench.training.trainer import Trainer
 BATCH, STEPS, UNITS, ROWS = 50, 200, 128, 1000
 REPEATS = 5
 """Training steps of one measurement."""
-
-
-class ThreadClock(SystemClock):
-    def now(self) -> float:
-        return time.process_time()
 
 
 def harness(name: str) -> Trainer:
@@ -79,7 +73,7 @@ def main(rounds: int) -> None:
         for cls in (nn.GRU, nn.LSTM):
             trainer = harness(f"torch.nn:{cls.__name__}")
             steps = {"harness": trainer.advance, "by hand": by_hand(cls(2, UNITS), trainer)}
-            samples = interleave({name: repeated(step) for name, step in steps.items()}, rounds, ThreadClock())
+            samples = interleave({name: repeated(step) for name, step in steps.items()}, rounds, CPU)
             each = {name: f"{1000 * summarise(taken).seconds / REPEATS:.2f} ms" for name, taken in samples.items()}
             times = ", ".join(f"{name} {seconds}" for name, seconds in each.items())
             print(f"torch.nn.{cls.__name__}: {times}, ratio {ratio(samples['harness'], samples['by hand']):.3f}")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.bench.measure import interleave, ratio, summarise
 from orthobench.nn import LSTM, ScoRNN
 
 SHAPES = [(784, 128, 1, 170), (200, 50, 2, 170), (120, 20, 10, 190), (28, 128, 28, 512)]
@@ -68,7 +68,7 @@ def main(rounds: int) -> None:
     for time, batch, m, n in SHAPES:
         torch.manual_seed(0)
         x = torch.randn(time, batch, m)
-        samples = interleave({name: step_of(layer, x) for name, layer in layers(m, n)}, rounds, SystemClock())
+        samples = interleave({name: step_of(layer, x) for name, layer in layers(m, n)}, rounds)
         print(f"T = {time}, B = {batch}, m = {m}, n = {n}")
         for name, taken in samples.items():
             of = "orthobench LSTM" if "LSTM" in name else "orthobench ScoRNN, tanh"

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from orthobench.bench.measure import CpuClock, interleave, ratio
+from orthobench.bench.measure import CPU, interleave, ratio
 from orthobench.nn import compile
 from orthobench.recurrence import use_backend
 
@@ -53,7 +53,7 @@ def main(rounds: int, names: list[str]) -> None:
             if names and kind.__name__ not in names:
                 continue
             torch.manual_seed(0)
-            taken = interleave(passes(kind(INPUTS, units), states, units), rounds, CpuClock())
+            taken = interleave(passes(kind(INPUTS, units), states, units), rounds, CPU)
             found[kind.__name__] = ratio(taken["loop"], taken["kernel"])
             torch_layer = f", torch's layer {ratio(taken['torch'], taken['kernel']):.2f}" if "torch" in taken else ""
             print(f"n = {units:3} {kind.__name__:16} loop {found[kind.__name__]:5.2f} x{torch_layer}", flush=True)
