@@ -94,7 +94,7 @@ class CheckResult:
         if self.junit is not None:
             write_text(self.junit, as_junit(self.findings))
         if self.markdown is not None:
-            write_text(self.markdown, as_markdown(self.findings))
+            write_text(self.markdown, as_markdown(self.summary, self.findings))
 
     def update_baseline(self, reason: str) -> list[str]:
         """Write the measured values next to the baseline.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from orthobench.gate.verdict import Finding, findings_summary
+from orthobench.gate.verdict import Finding
 from orthobench.system.files import check_folder
 from orthobench.system.kinds import refuse_other_kinds
 
@@ -29,12 +29,12 @@ def refuse_files(junit: Path | None, markdown: Path | None) -> None:
             refuse_other_kinds(file, kind)
 
 
-def as_markdown(findings: Sequence[Finding]) -> str:
-    """Return findings as Markdown: a heading, a table and a note on its columns."""
+def as_markdown(summary: str, findings: Sequence[Finding]) -> str:
+    """Return findings as Markdown: a heading with their summary, a table and a note on its columns."""
     rows = [[*finding.cells.values()] for finding in findings]
     table = [[*findings[0].cells], ["---"] * len(rows[0]), *rows] if findings else []
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
-    return "\n".join([f"### orthobench check: {findings_summary(findings)}", "", *lines, "", NOTE, ""])
+    return "\n".join([f"### orthobench check: {summary}", "", *lines, "", NOTE, ""])
 
 
 def as_junit(findings: Sequence[Finding]) -> str:
