@@ -11,6 +11,8 @@ from orthobench.reporting.account.names import NO_LABELS, named
 from orthobench.reporting.account.part_cache import PartCache
 from orthobench.store import Benchmark, Run, Status, Store
 
+EARLIER = "These runs are of an earlier edition, whose protocol differs."
+
 
 @dataclass(frozen=True)
 class StoredStudy:
@@ -57,21 +59,21 @@ class StoredStudy:
         return self.study.drawing == "trajectories"
 
     @property
-    def remark(self) -> str:
-        """The limitations of the figures, in words; empty for a computation, of which no run can be missing."""
+    def remarks(self) -> list[str]:
+        """The limitations of the figures; none for a computation, of which no run can be missing."""
         results, parts = self.record.results, []
         if self.has_panels:
-            return ""
+            return []
         if results.get("quick"):
             parts.append("Toy sizes: the times are not meaningful.")
         elif self.is_small:
             parts.append("Here in the small version (preset quick).")
         if set(results.get("figures", {})) - {group.figure for group in self.study.run}:
-            parts.append("These runs are of an earlier edition, whose protocol differs.")
+            parts.append(EARLIER)
         ended, total = self.progress
         if ended < total or any(run.status == Status.DIVERGED for run in self.runs):
-            parts.append(f"{self.progress_words}.")
-        return " ".join(parts)
+            parts.append(self.progress_words)
+        return parts
 
 
 def find_result(

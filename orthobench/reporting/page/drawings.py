@@ -12,7 +12,6 @@ from markupsafe import Markup
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.reporting.account.account import Account
-from orthobench.reporting.account.captions import brief
 from orthobench.reporting.account.names import short_labels
 from orthobench.reporting.account.paper_views import ArtifactView
 from orthobench.reporting.account.part_cache import PartCache
@@ -41,7 +40,6 @@ class Part:
     Attributes:
         key: the key of the condition or panel, or "study-" and the name of the study.
         figures: captions and figures, by name.
-        remarks: what is said after each caption, by name.
         block: the data of the figures.
         command: what measures them; empty for conditions, whose runs have their own commands.
         tables: the tables of a study.
@@ -49,7 +47,6 @@ class Part:
 
     key: str
     figures: Drawn
-    remarks: dict[str, str]
     block: Markup
     command: str = ""
     tables: Sequence[Table] = ()
@@ -97,7 +94,7 @@ def _study_part(result: StoredStudy, styles: Styles, cache: PartCache) -> Part:
 
 def _condition_part(condition: Condition, styles: Styles, cache: PartCache, points: int | None) -> Part:
     def build() -> Part:
-        lengths = over_length(condition, styles, words_of=brief)
+        lengths = over_length(condition, styles)
         figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
         return _part(condition.key, figures, rates=_rates(condition), points=points)
 
@@ -123,9 +120,9 @@ def _part(
     points: int | None = None,
 ) -> Part:
     plain = {name: figure_json(figure, points) for name, (_, figure) in figures.items()}
-    words = {name: remarks(figure) for name, (_, figure) in figures.items()}
+    explained = {name: (caption.also(*remarks(figure)), figure) for name, (caption, figure) in figures.items()}
     data = json_block(f"figures-{key}", {"figures": plain, "rates": rates})
-    return Part(key, figures, words, data, command, tables)
+    return Part(key, explained, data, command, tables)
 
 
 def _rates(condition: Condition) -> dict[str, list[float | None]]:

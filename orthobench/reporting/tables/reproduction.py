@@ -73,7 +73,9 @@ def reproduction(
     for view in views:
         parts += _paper(view, commentary)
     if studies:
-        parts += ["## Studies\n", *(_study(result) for result in studies)]
+        hours = _hours_heading(run for result in studies for run in result.runs)
+        header = ["study", "source", "version", "runs", hours, "finding"]
+        parts += ["## Studies\n", _markdown([table_of("", header, list(map(_study, studies)))])]
     others = [c for c in shown if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
@@ -160,7 +162,7 @@ def _paper(view: PaperView, commentary: Commentary) -> list[str]:
         return []
     measured, total = view.coverage
     paper = view.paper
-    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} published results measured.\n"
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\nPublished results measured: {measured} of {total}\n"
     return [head, *(text for part in parts for text in _artifact(part, remarks[part.key]))]
 
 
@@ -184,7 +186,7 @@ def _artifact(part: ArtifactView, remarks: Sequence[Remark]) -> list[str]:
         texts.append("".join(f"* **{each.about}**: {each.shown(verdicts[each.about])}\n" for each in remarks))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
-        texts.append(f"Not measured: {', '.join(labels)}.\n")
+        texts.append(f"Not measured: {', '.join(labels)}\n")
     return texts
 
 
@@ -203,7 +205,7 @@ def _scores(panel: Condition) -> str:
         for words in ["; ".join([switch.words for switch in curve.switches] or variant.backends)]
     ]
     header = ["model and matrix", "before training", "at the end", "seeds", "back ends"]
-    return _markdown([table_of(where(panel), header, rows)])
+    return _markdown([table_of(", ".join(where(panel)), header, rows)])
 
 
 def decided_claims(results: Sequence[ClaimResult]) -> str:
@@ -299,14 +301,11 @@ def _curves(condition: Condition) -> Table:
     return table_of(f"{condition.title}{baseline}", header, rows)
 
 
-def _study(result: StoredStudy) -> str:
-    runs = result.runs
-    of = f", {counted(len(runs), 'run')}, {_hours(runs)} {_hours_heading(runs)}" if runs else ""
-    small = " In the small version." if result.is_small else ""
-    study = result.study
-    place = f"own study after {study.source}" if study.is_own else study.figure
-    says = "Background" if study.is_own else "The paper"
-    return f"* {study.title} ({place}){of}.{small} {says}: {study.finding}\n"
+def _study(result: StoredStudy) -> list[str]:
+    runs, study = result.runs, result.study
+    source = f"own study after {study.source}" if study.is_own else study.figure
+    counts = [str(len(runs)), _hours(runs)] if runs else ["", ""]
+    return [study.title, source, "small" if result.is_small else "whole", *counts, study.finding]
 
 
 def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> Table:
