@@ -41,7 +41,7 @@ LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
 """The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
 experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
 HOW: Mapping[Judged, str] = {
-    "tuned": "tuned: the best trial, with fresh seeds",
+    "tuned": "tuned: the best trial",
     "published": "the settings of a paper's experiment",
     "own": "settings of its own, not tuned",
     "quick": "a quick preset",

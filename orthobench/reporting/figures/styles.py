@@ -71,12 +71,9 @@ class Styles:
 
     A model without a look gets a colour and dash that no other model in the report has, as long as there are any left.
     Up to 864 models, no two share colour, dash and symbol.
-
-    Args:
-        earlier: the styles of an earlier page, whose lines are reused if its models had the same styles.
     """
 
-    def __init__(self, conditions: Sequence[Condition], earlier: Styles | None = None) -> None:
+    def __init__(self, conditions: Sequence[Condition]) -> None:
         models = {variant.run.model for condition in conditions for variant in condition.variants}
         shipped = shipped_styles()
         styles = {model: style for model, style in shipped.items() if model in models}
@@ -86,13 +83,6 @@ class Styles:
         own = {model: replace(styles[model], color=color) for model, color in colors.items()}
         self._styles = shipped | styles | own
         self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
-        if earlier is not None and earlier._styles == self._styles:
-            present = {id(condition) for condition in conditions}
-            self._lines = {number: lines for number, lines in earlier._lines.items() if number in present}
-
-    def looks(self, conditions: Sequence[Condition]) -> dict[str, Style]:
-        """Return the styles of the models of these conditions, from which the styles of their lines follow."""
-        return {v.run.model: self._styles[v.run.model] for condition in conditions for v in condition.variants}
 
     def of_model(self, model: str) -> Style:
         """Return a model's style."""
