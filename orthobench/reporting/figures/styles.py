@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import cycle, product
+from itertools import count, product
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import UsageError
@@ -65,6 +65,10 @@ class Style:
         """The colour's index in the palette, by which the page finds the brighter colour for a dark background."""
         return (*PALETTE, GREY).index(self.color)
 
+    def turned(self, turn: int) -> Style:
+        """Return the style in a later colour of the palette; 0 is its own."""
+        return replace(self, color=PALETTE[(self.number + turn) % len(PALETTE)]) if turn else self
+
     @property
     def band(self) -> str:
         """The colour of a band between seeds."""
@@ -83,7 +87,7 @@ class Styles:
         shipped = shipped_styles()
         styles = {model: style for model, style in shipped.items() if model in models}
         free = _free_looks(shipped.values())
-        styles |= {model: _style_of(*next(free)) for model in sorted(models - shipped.keys())}
+        styles |= {model: _style_of(*next(free)[1]) for model in sorted(models - shipped.keys())}
         colors = _colors_of_report(conditions, styles)
         own = {model: replace(styles[model], color=color) for model, color in colors.items()}
         self._styles = shipped | styles | own
@@ -97,7 +101,7 @@ class Styles:
         """Return the style of a variant's line under a condition.
 
         The first line of a model's first variant has the model's look. All others get a free pair of dash and symbol,
-        and have the model's colour if there are several models. Beyond 72 lines pairs repeat.
+        and have the model's colour if there are several models. Beyond 72 lines pairs repeat in other colours.
 
         Args:
             part: the number of the variant's line, below `PARTS`; each matrix or state has a line.
@@ -115,12 +119,11 @@ class Styles:
         free = _free_looks(styles.values())
         for part, variant in product(range(PARTS), condition.variants):
             if (variant.label, part) not in styles:
-                own = self.of_model(variant.run.model)
-                color = colors[variant.run.model]
+                own = replace(self.of_model(variant.run.model), color=colors[variant.run.model])
                 if len(models) == 1:
-                    turn = len(styles)
-                    color = PALETTE[(own.number + turn) % len(PALETTE)] if turn < len(PALETTE) else GREY
-                styles[variant.label, part] = Style(color, *next(free))
+                    own = own.turned(len(styles)) if len(styles) < len(PALETTE) else replace(own, color=GREY)
+                turn, look = next(free)
+                styles[variant.label, part] = Style(own.turned(turn).color, *look)
         return styles
 
     def _colors(self, models: Sequence[str]) -> dict[str, str]:
@@ -181,7 +184,8 @@ def _style_of(dash: str, symbol: str) -> Style:
     return Style(PALETTE[number], dash, symbol)
 
 
-def _free_looks(taken: Iterable[Style]) -> Iterator[tuple[str, str]]:
-    """Yield the looks that none of these styles has, again and again; all looks if none is free."""
+def _free_looks(taken: Iterable[Style]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the looks that none of these styles has, again and again, each with how often it came before."""
     present = {(style.dash, style.symbol) for style in taken}
-    return cycle([look for look in LOOKS if look not in present] or LOOKS)
+    free = [look for look in LOOKS if look not in present] or LOOKS
+    return ((turn, look) for turn in count() for look in free)
