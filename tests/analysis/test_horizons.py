@@ -9,18 +9,8 @@ import pytest
 from scipy.stats import binomtest
 from support.length_variants import with_horizons
 
-from orthobench.analysis.horizons import (
-    CONFIDENCE,
-    Horizon,
-    HorizonOutcome,
-    Reading,
-    agreement,
-    fits,
-    forecast,
-    median_horizon,
-    median_outcome,
-    outcomes,
-)
+from orthobench.analysis.horizons import CONFIDENCE, Horizon, Reading, fits, forecast, median_horizon
+from workshop.website.horizon_outcomes import HorizonOutcome, agreement, median_outcome, outcomes
 
 LENGTHS = np.arange(1.0, 257.0)
 

@@ -10,15 +10,7 @@ from statistics import median_low
 
 from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.horizons import (
-    Horizon,
-    HorizonOutcome,
-    agreement,
-    fits,
-    horizons,
-    median_outcome,
-    outcomes,
-)
+from orthobench.analysis.horizons import Horizon, fits, horizons
 from orthobench.analysis.inference import Standing
 from orthobench.analysis.variants import newer_version
 from orthobench.papers import find_study
@@ -29,6 +21,7 @@ from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
 from orthobench.store import Run, Status
 from workshop.website.figures import SIZE
+from workshop.website.horizon_outcomes import HorizonOutcome, agreement, median_outcome, outcomes
 from workshop.website.markdown import escape, table
 from workshop.website.results import Everything
 
