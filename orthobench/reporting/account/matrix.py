@@ -37,9 +37,6 @@ TRAINS = re.compile(r"(.*_)?(learning_rate|optimizer)|weight_decay|decay_exempt"
 """The settings of a model that separate no rows, because they say how it trains and not what it is."""
 FILL = "orthobench compare-tuned"
 """The command that fills the first block."""
-LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
-"""The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
-experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
 HOW: Mapping[Judged, str] = {
     "tuned": "tuned: the best trial",
     "published": "the settings of a paper's experiment",
@@ -372,16 +369,6 @@ def _in_order(columns: Sequence[MatrixColumn]) -> list[MatrixColumn]:
         )
 
     return sorted(columns, key=place)
-
-
-def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
-    """Return rows in the order of the tasks that they solve in these columns, and then of their scores."""
-
-    def place(row: MatrixRow) -> tuple[int, float, str]:
-        scores = [cell.score for number in columns if (cell := row.cells[number]) is not None]
-        return -sum(score >= SOLVED for score in scores), -sum(scores), row.label
-
-    return sorted(rows, key=place)
 
 
 def _overall(cells: Sequence[MatrixCell | None]) -> Overall | None:
