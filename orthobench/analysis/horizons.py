@@ -55,10 +55,10 @@ class Reading:
         """Return the greatest length before the scores fall below a level; 0 for none, infinity for all."""
         return _before_first(self.lengths, self.scores < level - 1e-9)
 
-    def interval(self, level: float = HELD) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """Return the interval of the horizon, with `CONFIDENCE`.
 
-        Up to its lower end the score is surely above the level, and beyond its upper end it is surely below, by the
+        Up to its lower end the score is surely above `HELD`, and beyond its upper end it is surely below, by the
         exact binomial interval of Clopper and Pearson at each length.
         """
         shares = self.chance + (1 - self.chance) * np.clip(self.scores, 0, 1)
@@ -66,7 +66,7 @@ class Reading:
         # Not `scipy.stats.beta.ppf`, which returns the same, because importing its module takes a third of a second.
         low = np.nan_to_num(betaincinv(reads, self.counts - reads + 1, tail), nan=0.0)
         high = np.nan_to_num(betaincinv(reads + 1, self.counts - reads, 1 - tail), nan=1.0)
-        limit = self.chance + (1 - self.chance) * level
+        limit = self.chance + (1 - self.chance) * HELD
         return _before_first(self.lengths, low < limit), _before_first(self.lengths, high < limit)
 
 
