@@ -304,7 +304,14 @@ def _condition(
     runs: list[Run], metrics: Mapping[str, Mapping[SeriesName, Logged]], traces: Mapping[str, Mapping[str, Vectors]]
 ) -> Condition:
     members = [
-        VariantData(own.label, own.runs, metrics[own.run.variant], traces[own.run.variant], _compare(own.run))
+        VariantData(
+            own.label,
+            own.runs,
+            metrics[own.run.variant],
+            traces[own.run.variant],
+            _compare(own.run),
+            differing=own.differing,
+        )
         for own in variants(runs)
     ]
     return condition_of(runs, runs[0].condition, members)

@@ -1,4 +1,4 @@
-"""How far runs track states: what they end with, up to which length, and what the distinguishability ratio says of it.
+"""How far runs track states: up to which length, and what the distinguishability ratio says of it.
 
 All of it comes from the vectors of the probe `error_control` after training. A score is the share of states that the
 decoder reads, rescaled so that chance becomes 0 and 1 stays 1. It is taken not to grow with the length, so the vector
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import median_low
 
 import numpy as np
@@ -24,35 +23,12 @@ from orthobench.analysis.aggregates import chance_level, scaled
 from orthobench.analysis.by_length import HELD, trained_range
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.logged import Values
-from orthobench.store import Status
 
 PROBE = "error_control"
 CONFIDENCE = 0.9
 """Of an interval. A higher one would have no length that 64 states of two kinds, all read, show to be above 90 %."""
 FEWEST = 64
 """States per length in runs that did not store their number: the fewest that the probe measures together."""
-STILL_LEARNING = 0.9
-"""The loss at the end of training over that at half-time, below which a run is still learning."""
-
-
-class HorizonOutcome(StrEnum):
-    """What a run ends with, from the worst to the best."""
-
-    DIVERGED = "diverged"
-    FLAT = "does not fit, loss flat"
-    LEARNING = "does not fit, still learning"
-    LOSES = "fits and loses"
-    KEEPS = "keeps"
-
-    @property
-    def rank(self) -> int:
-        """The place of the outcome, from 0, the worst."""
-        return [*HorizonOutcome].index(self)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the states are read at all training lengths."""
-        return self.rank >= HorizonOutcome.LOSES.rank
 
 
 @dataclass(frozen=True)
@@ -79,10 +55,10 @@ class Reading:
         """Return the greatest length before the scores fall below a level; 0 for none, infinity for all."""
         return _before_first(self.lengths, self.scores < level - 1e-9)
 
-    def interval(self, level: float = HELD) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """Return the interval of the horizon, with `CONFIDENCE`.
 
-        Up to its lower end the score is surely above the level, and beyond its upper end it is surely below, by the
+        Up to its lower end the score is surely above `HELD`, and beyond its upper end it is surely below, by the
         exact binomial interval of Clopper and Pearson at each length.
         """
         shares = self.chance + (1 - self.chance) * np.clip(self.scores, 0, 1)
@@ -90,7 +66,7 @@ class Reading:
         # Not `scipy.stats.beta.ppf`, which returns the same, because importing its module takes a third of a second.
         low = np.nan_to_num(betaincinv(reads, self.counts - reads + 1, tail), nan=0.0)
         high = np.nan_to_num(betaincinv(reads + 1, self.counts - reads, 1 - tail), nan=1.0)
-        limit = self.chance + (1 - self.chance) * level
+        limit = self.chance + (1 - self.chance) * HELD
         return _before_first(self.lengths, low < limit), _before_first(self.lengths, high < limit)
 
 
@@ -220,40 +196,13 @@ def forecast(lengths: Values, ratio: Values, threshold: float, trained: float) -
     return math.exp(reached) if reached < math.log(lengths.max()) else math.inf
 
 
-def outcomes(variant: VariantData) -> list[HorizonOutcome]:
-    """Return what each run of a variant ended with; runs without the probe are left out, unless they diverged."""
-    losses = variant.curves_of_runs("train", "loss")
-    found = [HorizonOutcome.DIVERGED for run in variant.runs if run.status == Status.DIVERGED]
-    for each in horizons(variant):
-        if each.fits:
-            found.append(HorizonOutcome.LOSES if each.loses else HorizonOutcome.KEEPS)
-        else:
-            found.append(
-                HorizonOutcome.LEARNING if each.run in losses and _falls(*losses[each.run]) else HorizonOutcome.FLAT
-            )
-    return found
-
-
-def _falls(iterations: NDArray[np.int64], losses: Values) -> bool:
-    """Return whether the loss still falls in the second half of training."""
-    half = losses[iterations <= iterations[-1] / 2]
-    return bool(len(half) and losses[-1] < STILL_LEARNING * half[-1])
-
-
-def median_outcome(variant: VariantData) -> HorizonOutcome | None:
-    """Return what the median seed ends with, the worse one of an even number; None without an outcome."""
-    ranked = sorted(outcomes(variant), key=lambda outcome: outcome.rank)
-    return ranked[(len(ranked) - 1) // 2] if ranked else None
-
-
 def median_horizon(variant: VariantData) -> float | None:
     """Return the measured horizon of the median seed, the lower one of an even number; None without the probe.
 
     A diverged seed has the horizon 0.
     """
     found = horizons(variant)
-    lost = sum(run.status == Status.DIVERGED for run in variant.runs)
-    return median_low([*(each.measured for each in found), *[0.0] * lost]) if found else None
+    return median_low([*(each.measured for each in found), *[0.0] * variant.diverged]) if found else None
 
 
 def fits(variant: VariantData) -> bool | None:
@@ -261,38 +210,9 @@ def fits(variant: VariantData) -> bool | None:
 
     Where runs have the probe, its states decide; else the task's metric over length.
     """
-    return outcome.fits if (outcome := median_outcome(variant)) and horizons(variant) else by_length.fits(variant)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How well lengths agree with the measured horizons of runs that lose the state.
-
-    Attributes:
-        runs: the number of runs that have both.
-        near: the number of them whose two lengths are within a factor of two.
-        error: the root mean square of the logarithm of their ratio, as a factor.
-    """
-
-    runs: int
-    near: int
-    error: float
-
-    @property
-    def share(self) -> float:
-        """The share of runs within a factor of two."""
-        return self.near / self.runs
-
-
-def agreement(pairs: Sequence[tuple[Horizon, float | None]]) -> Agreement | None:
-    """Compare a length for each run with its measured horizon, both within the tests; None without a length."""
-    logs = np.array(
-        [math.log(each.shown(length) / each.shown(each.measured)) for each, length in pairs if length is not None]
-    )
-    if not len(logs):
-        return None
-    near = int((np.abs(logs) <= math.log(2) + 1e-12).sum())
-    return Agreement(len(logs), near, math.exp(math.sqrt(np.square(logs).mean())))
+    found = horizons(variant)
+    seeds = [*(each.fits for each in found), *[False] * variant.diverged]
+    return median_low(seeds) if found else by_length.fits(variant)
 
 
 def log_correlation(pairs: Sequence[Horizon]) -> float | None:

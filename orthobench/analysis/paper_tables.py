@@ -53,12 +53,6 @@ class Tolerance:
         margin = self.relative * abs(value) or self.relative
         return PublishedTarget(value, margin, error, low=low, high=high)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.of_fractions:g} of a fraction, a factor of {self.factor:g} of an error that spans decades, "
-            f"{self.relative:.0%} of other numbers"
-        )
-
 
 TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02, factor=1.5)
 SPAN_DECADES = ("mse", "rmse", "cross_entropy")

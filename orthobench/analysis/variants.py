@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,8 @@ class Variant:
 
     label: str
     runs: list[Run]
+    differing: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """The settings and versions that tell the variant from others of its model, which `label` names."""
 
     @property
     def run(self) -> Run:
@@ -163,11 +165,12 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     differing = differing_settings(firsts, lambda run: run.model)
     differing |= differing_settings([run for run in firsts if not run.is_trial], lambda run: run.model)
 
-    def label(run: Run) -> str:
-        earlier = {"model_version": run.spec["model_version"]} if newer_version(run) else {}
-        return _label(run.model, differing[run.key] | earlier)
+    def variant(members: list[Run]) -> Variant:
+        run = members[0]
+        own = differing[run.key] | ({"model_version": run.spec["model_version"]} if newer_version(run) else {})
+        return Variant(_label(run.model, own), members, differing=own)
 
-    return [Variant(label(first), members) for first, members in zip(firsts, groups, strict=True)]
+    return list(map(variant, groups))
 
 
 def newer_version(run: Run) -> str:

@@ -12,7 +12,6 @@ from orthobench.errors import UsageError
 from orthobench.options.arguments import PORT, Database, Databases, FileName, Port, Texts
 from orthobench.options.checked import checked
 from orthobench.reporting.account.names import NO_LABELS
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
@@ -97,7 +96,6 @@ def serve(
     root = checkpoint_root(db)
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
-    cache = PartCache()
     with handled(), ExitStack() as stack:
 
         def newest() -> Any:
@@ -115,7 +113,7 @@ def serve(
             if not opened:
                 return empty_page(sweeps)
             current = replace(scope, status_of=status_in(opened[0], db))
-            return build_page(opened[0], current, keys, sweeps=sweeps, cache=cache)[0]
+            return build_page(opened[0], current, keys, sweeps=sweeps)[0]
 
         with PageServer(Page(page, newest), port) as server:
             server.page.current()

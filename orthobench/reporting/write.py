@@ -78,7 +78,10 @@ def write_report(
         return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, own)]
     conditions, views, studies, earlier = load_views(store, scope, variant_keys)
     if earlier:
-        _logger.warning("left out: %s (`all_versions` shows them)", words_of_earlier(earlier, scope.labels))
+        _logger.warning(
+            "left out: runs of earlier versions, which `all_versions` shows: %s",
+            words_of_earlier(earlier, scope.labels),
+        )
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])

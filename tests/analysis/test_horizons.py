@@ -9,18 +9,8 @@ import pytest
 from scipy.stats import binomtest
 from support.length_variants import with_horizons
 
-from orthobench.analysis.horizons import (
-    CONFIDENCE,
-    Horizon,
-    HorizonOutcome,
-    Reading,
-    agreement,
-    fits,
-    forecast,
-    median_horizon,
-    median_outcome,
-    outcomes,
-)
+from orthobench.analysis.horizons import CONFIDENCE, Horizon, Reading, fits, forecast, median_horizon
+from workshop.website.horizon_outcomes import HorizonOutcome, agreement, median_outcome, outcomes
 
 LENGTHS = np.arange(1.0, 257.0)
 
@@ -56,7 +46,7 @@ def test_interval_has_the_lengths_at_which_a_binomial_test_is_undecided(chance):
     tests = [binomtest(int(each), 64).proportion_ci(CONFIDENCE) for each in read]
     surely_above = [test.low >= limit for test in tests]
     not_below = [test.high >= limit for test in tests]
-    low, high = own.interval(0.9)
+    low, high = own.interval()
     assert (low, high) == (surely_above.index(False), not_below.index(False))
     assert low <= own.horizon(0.9) <= high
 

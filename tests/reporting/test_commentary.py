@@ -14,7 +14,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
 from orthobench.reporting.account.account import account_of
-from orthobench.reporting.account.commentary import Commentary, read_commentary
+from orthobench.reporting.account.commentary import LEFT_OUT, Commentary, read_commentary
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.commentary import prose
 from orthobench.reporting.page.html import build_page
@@ -105,7 +105,7 @@ def test_remark_is_shown_only_while_its_verdict_stands(database, commentary, cap
         database.run(WHOLE.experiments()[1], seed, test=[1.0, 1.5])
     text, page = shown(database, commentary)
     assert "Because" not in text + page
-    assert [place.count("Remark left out, written for: held. (2026-01-02, abc)") for place in (text, page)] == [1, 2]
+    assert [place.count(f"{LEFT_OUT} (held, 2026-01-02, abc)") for place in (text, page)] == [1, 2]
     with caplog.at_level(logging.WARNING, "orthobench"):
         commentary.check([database.view(WHOLE)])
     assert (

@@ -256,7 +256,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     plot = "const plot = document.querySelector('#view-run .plot'), figure = plot?.closest('figure');"
     wait(lambda _: chromium.execute_script(f"{plot} return plot?.drawn"))
     caption = chromium.execute_script(f"{plot} return figure.querySelector('figcaption').textContent")
-    assert f"of up to {COUNTS[-1]} points" in caption
+    assert f"of up to {COUNTS[-1]}" in caption
     chromium.execute_script(f"{plot} figure.querySelector('.tools').open = true")
     wait(lambda _: "db export" in chromium.execute_script(f"{plot} return figure.querySelector('.tools').textContent"))
     buttons = "[...figure.querySelectorAll('.tools button')].map((node) => node.textContent)"

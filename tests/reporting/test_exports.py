@@ -158,7 +158,7 @@ def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25, digits="0.250")])
     for seed, value in enumerate((0.25, 0.251, 0.2505)):
         database.run(rnn, seed, test=[1.0, value])
-    text = write("latex", paper_tables(database.view(paper(rnn))))
+    text = write("latex", paper_tables(database.view(paper(rnn)), for_print=True))
     (row,) = [line for line in text.splitlines() if line.startswith("rnn")]
     cells = [cell.strip() for cell in row.removesuffix(r"\\").split(" & ")]
     assert cells[3:5] == ["0.250", ""]

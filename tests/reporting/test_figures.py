@@ -15,7 +15,7 @@ from orthobench.analysis.curves import Curve
 from orthobench.metric import run_columns
 from orthobench.papers import Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.account.captions import BASELINE_WORDS, caption
+from orthobench.reporting.account.captions import BAND, BASELINE_WORDS, Caption, caption
 from orthobench.reporting.figures.drawing import (
     BEST_WORDS,
     GAP,
@@ -30,6 +30,10 @@ from orthobench.reporting.figures.drawing import (
 )
 from orthobench.reporting.figures.figure_json import figure_json
 from orthobench.reporting.figures.figures import (
+    CARRIED,
+    LOST,
+    SEVERAL_PLACES,
+    UNDERFLOW,
     _without_outliers,
     condition_figures,
     gradient_norms,
@@ -86,8 +90,7 @@ def test_remarks_explain_the_marks_of_seeds_that_end_early(database):
     for seed, status in enumerate(("finished", "diverged")):
         database.run(experiment("lstm", "last", []), seed, test=FALLS, status=Status(status))
     (condition,) = collect(database.store)
-    words = remarks(learning_curves(condition, Styles([condition])))
-    assert words.endswith(MEANINGS["x-thin-open"])
+    assert remarks(learning_curves(condition, Styles([condition]))) == ([], [MEANINGS["x-thin-open"]])
 
 
 def test_solved_share_is_a_step_curve_over_all_seeds(database):
@@ -131,13 +134,13 @@ def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
         dots, lost, middle, *printed = [[round(value, 12) for value in trace[axis]] for trace in own]
         assert (dots, lost, middle) == ([0.1, 0.05, 0.06], [0.3], [0.08])  # lost: at the worst end, that of the rnn
         assert printed == ([[0.07]] if name == "seeds" else [])
-        assert "Crosses: diverged seeds" in drawn[name][0]
+        assert LOST in drawn[name][0].notes
     low, high = drawn["parameters"][1].layout["xaxis"]["range"]
     assert high - low == pytest.approx(np.log10(4))  # equal sizes do not fill the axis
     curves = drawn["curves"][1].data
     (mark,) = filter(is_published, curves)
     assert (mark["x"], mark["y"], mark["meta"]["label"]) == ([1], [0.07], "lstm")
-    assert all(PUBLISHED_WORDS in drawn[name][0] for name in ("curves", "seeds"))
+    assert all(PUBLISHED_WORDS in drawn[name][0].notes for name in ("curves", "seeds"))
 
 
 def axis_of(database):
@@ -160,7 +163,7 @@ def test_axis_shows_the_best_value_to_the_first_quartile_of_the_course(database)
     assert key
     kind, ends, words = axis_of(database)
     assert (kind, ends) == (None, pytest.approx([1.48, 2.0]))
-    assert words == ""
+    assert words == ([], [])
 
 
 def test_curve_that_never_reaches_the_baseline_is_named_and_flattens_nothing(database):
@@ -169,7 +172,7 @@ def test_curve_that_never_reaches_the_baseline_is_named_and_flattens_nothing(dat
     database.run(experiment("lstm", "last", []), 0, test=[7.0, 0.15, 0.12, 0.1, 0.1])
     kind, ends, words = axis_of(database)
     assert (kind, ends) == (None, pytest.approx([0.1, 0.2]))
-    assert words == f"Worse than the axis shows: rnn. {MEANINGS['x-thin-open']}"
+    assert words == (["worse than the axis shows: rnn"], [MEANINGS["x-thin-open"]])
 
 
 def test_no_trace_stands_for_what_is_beyond_the_axis(database):
@@ -220,7 +223,8 @@ def test_metric_without_a_baseline_or_with_zero_is_drawn(database, baselines):
     condition, figure = drawn(database)
     assert list(figure.data[0].y) == FALLS
     assert figure.layout.yaxis.range[0] < np.log10(min(FALLS)) < figure.layout.yaxis.range[1]
-    assert (BASELINE_WORDS in caption("Curves", condition, baseline=True)) == bool(baselines)
+    below, _ = condition_figures(condition, Styles([condition]))["seeds"]
+    assert (BASELINE_WORDS in below.notes) == bool(baselines)
 
 
 def test_axis_follows_the_published_figure(database):
@@ -318,7 +322,7 @@ def gradient_paper(*experiments):
 
 @pytest.mark.parametrize(
     ("norm", "words"),
-    [("gradient_norm", "whole batch's gradient"), ("gradient_norm_per_sample", "one sample's gradient, mean over")],
+    [("gradient_norm", "whole batch's gradient"), ("gradient_norm_per_sample", "a sample's gradient")],
 )
 def test_gradient_figure_has_two_panels_and_names_the_norm(database, norm, words):
     printed = [Printed(metric="grad_norm", split="train", outcome="falls")]
@@ -327,8 +331,8 @@ def test_gradient_figure_has_two_panels_and_names_the_norm(database, norm, words
     (part,) = database.view(gradient_paper(lstm)).artifacts
     figures = panel_figures(part, part.panels[0], Styles([]))
     assert list(figures) == ["at the beginning of training", "after training"]
-    assert all(f", {moment}: " in below for moment, (below, _) in figures.items())
-    assert all(words in below for below, _ in figures.values())
+    assert all(moment in below.facts for moment, (below, _) in figures.items())
+    assert all(words in below.what for below, _ in figures.values())
     drawn_norms = [figure.data[0]["y"] for _, figure in figures.values()]
     np.testing.assert_allclose(drawn_norms, [[1e-2, 1e-2], [1e-5, 1e-3]], rtol=1e-6)
 
@@ -338,7 +342,7 @@ def test_caption_explains_gaps_where_there_are_some(database, last, is_said):
     with_gradients(database, "lstm", 0, {0: [1e-2, 1e-2], 40: last}, "gradient_norm")
     (condition,) = collect(database.store)
     words, _ = condition_figures(condition, Styles([condition]))["gradients"]
-    assert ("squares fall below 1.2e-38" in words) == is_said
+    assert (UNDERFLOW in words.notes) == is_said
 
 
 def test_captions_describe_the_figure(database):
@@ -346,10 +350,8 @@ def test_captions_describe_the_figure(database):
     database.run(lstm, 0, test=FALLS)
     database.run(lstm, 1, test=FALLS[:2], status=Status.INTERRUPTED)
     (condition,) = collect(database.store)
-    assert caption("Curves", condition, baseline=True) == (
-        "Curves: adding, T = 10, batches of 10. lstm, n = 8: 1 of 2 seeds finished. Lines: median over seeds; "
-        "bands: from the lowest to the highest seed. Grey dashes: the baseline."
-    )
+    facts = ("Figure 1", "adding, T = 10", "batches of 10", "lstm, n = 8: 1 of 2 seeds finished")
+    assert caption("Learning curves", "figure 1", condition) == Caption("Learning curves", facts, (BAND,))
 
 
 def test_unmeasured_panel_or_curve_has_its_place_and_command(database):
@@ -365,8 +367,13 @@ def test_unmeasured_panel_or_curve_has_its_place_and_command(database):
     assert second.command == "orthobench reproduce k --figure 2 --models lstm --seeds 3"
     assert part.command == "orthobench reproduce k --figure 2 --seeds 3"  # rnn and lstm are all its models
     ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
-    assert words.startswith("Figure 2, T = 10: test ")
-    assert words.endswith("Not measured: rnn, n = 8.")
+    assert words.facts == (
+        "Figure 2",
+        "adding, T = 10",
+        "batches of 10",
+        "lstm, n = 8: 1 seed",
+        "not measured: rnn, n = 8",
+    )
     assert figure.layout["xaxis"]["title"]["text"] == "iteration"
 
 
@@ -376,8 +383,8 @@ def test_figure_of_another_metric_draws_it(database):
     database.run(lstm, 0, test=FALLS, valid=[0.6, 0.5])
     artifacts = [{"name": "figure 3", "shows": "learning_curves", "metric": "mse", "split": "valid"}]
     (part,) = database.view(paper(lstm, artifacts=artifacts)).artifacts
-    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
-    assert "validation" in words
+    ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    assert figure.layout["yaxis"]["title"]["text"].startswith("validation")
     assert list(figure.data[0]["y"]) == [0.6, 0.5]
 
 
@@ -402,7 +409,7 @@ def test_published_is_said_of_published_values_alone(database, monkeypatch, symb
     ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     assert symbol in {trace["marker"]["symbol"] for trace in figure.data if "maxdisplayed" in trace.get("marker", {})}
     says = value is not None
-    assert (PUBLISHED_WORDS in words) == says
+    assert (PUBLISHED_WORDS in words.notes) == says
     with same_everywhere():
         (legend,) = compose([("", figure)], 3.25, 1, 2.0).legends
     assert ("published" in {text.get_text() for text in legend.get_texts()}) == says
@@ -419,7 +426,7 @@ def test_published_best_of_all_epochs_is_not_at_the_last_one(database, selection
     (shown,) = [trace for trace in figure.data if is_published(trace)]
     assert (list(shown["x"]), set(shown["y"])) == (epochs, {0.15})
     is_best = selection == "best_test"
-    assert (shown["mode"], PUBLISHED_WORDS in words, BEST_WORDS in words) == (
+    assert (shown["mode"], PUBLISHED_WORDS in words.notes, BEST_WORDS in words.notes) == (
         "lines" if is_best else "markers",
         not is_best,
         is_best,
@@ -513,7 +520,7 @@ def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock
     (condition,) = collect(database.store)
     words, figure = condition_figures(condition, Styles([condition]))["seconds"]
     assert ("lstm" in {trace["meta"]["label"] for trace in figure.data}) == known
-    assert (UNTIMED in words) != known
+    assert (UNTIMED in words.notes) != known
     view = database.view(paper(lstm))
     (cell,) = (cell for part in view.artifacts if part.table for cell in part.table.cells)
     assert (cell.measured.value if known else cell.reason) == (1.0 if known else UNTIMED)
@@ -531,7 +538,7 @@ def test_seconds_are_those_of_whole_runs_on_one_machine(database):
     words, figure = condition_figures(condition, Styles([condition]))["seconds"]
     shown = {trace["meta"]["label"]: set(map(float, trace["x"])) for trace in figure.data if trace["x"] is not None}
     assert shown == {"lstm": {1000.0}, "gru": {600.0}}
-    assert "several" not in words
+    assert SEVERAL_PLACES not in words.notes
 
 
 def test_runs_on_fewer_sequences_are_drawn_thin_and_grey(database):
@@ -550,7 +557,7 @@ def test_runs_on_fewer_sequences_are_drawn_thin_and_grey(database):
     assert [(trace["name"], trace["line"]["width"], trace["line"]["color"]) for trace in near] == [
         ("lstm, n = 8, other data", 1, GREY)
     ]
-    assert words.endswith(f"Not measured: lstm, n = 8.{NEAR_MISSES}")
+    assert (words.facts[-1], words.notes[-1]) == ("not measured: lstm, n = 8", NEAR_MISSES)
     assert part.coverage == (1, 2)
 
 
@@ -569,7 +576,7 @@ def test_score_over_the_size_of_the_state_is_drawn_where_the_state_matters(tmp_p
         conditions = {condition.task: condition for condition in collect(store)}
     drawn = condition_figures(conditions["mqar"], Styles([conditions["mqar"]]))
     words, figure = drawn["state"]
-    assert "the numbers that the model carries from step to step" in words
+    assert words.what == CARRIED
     assert figure.layout["xaxis"]["title"]["text"] == "size of the state"
     assert sorted({trace["x"][0] for trace in figure.data if "x" in trace}) == [8, 16]
     adding = condition_figures(conditions["adding"], Styles([conditions["adding"]]))

@@ -81,7 +81,7 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
-    assert "It takes 5 seeds each to test any apart: give the commands" in page
+    assert "Seeds each to test any apart: 5 · <code>--seeds 5</code>" in page
 
 
 def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_path):
@@ -153,7 +153,9 @@ def test_further_variants_of_a_model_are_folded(database, tmp_path):
         database.run(experiment("lstm", "last", []), 0, test=[0.5, value], learning_rate=rate)
     database.run(experiment("rnn", "last", []), 0, test=[0.5, 0.15])
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    board, _, further = page.partition('<details class="further"><summary>1 further variant of these models</summary>')
+    board, _, further = page.partition(
+        '<details class="further"><summary>Further variants of these models: 1</summary>'
+    )
     ranks = r'<span class="rank">(\d)</span>.*?<bdi>(.*?)</bdi>'
     assert re.findall(ranks, board) == [("1", "LSTM, learning rate 0.2"), ("2", "RNN")]  # no gap
     assert re.search(r"<bdi>(.*?)</bdi>", further)[1] == "LSTM, learning rate 0.1"

@@ -18,7 +18,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.analysis.logged import Vectors
 from orthobench.cli import app
 from orthobench.errors import UsageError
-from orthobench.reporting.figures.length_figures import over_length
+from orthobench.reporting.figures.length_figures import BASELINE, BEST_MEANS, MEANS, OVER_LENGTH, SHADED, over_length
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.study_figures import lengths
 from orthobench.reporting.figures.styles import Styles
@@ -106,9 +106,8 @@ def test_figure_has_curves_baseline_and_the_shaded_range(store):
     condition = condition_of_sums(store)
     words, figure = over_length(condition, Styles([condition]))
     figure.to_plotly()  # refuses unknown properties
-    assert "Accuracy over the length of the test sequences" in words
-    assert "the lengths of training" in words
-    assert "the baseline over all lengths together" in words
+    assert words.what == OVER_LENGTH
+    assert words.notes[-2:] == (BASELINE, SHADED)
     named = {trace["name"]: trace for trace in figure.data if trace.get("name")}
     assert list(named) == ["trained on 2 to 4", "lstm", "rnn", "baseline 0.3333"]
     edges = [trace for trace in figure.data if trace.get("fillcolor", "").startswith("rgba(136")]
@@ -137,7 +136,7 @@ def test_study_of_many_models_draws_the_best(store, monkeypatch):
     monkeypatch.setattr("orthobench.reporting.figures.study_figures.MOST", 1)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {max(means, key=means.get)}
-    assert words.endswith("The variants with the best means over all lengths; the tables have all.")
+    assert words.notes[-1] == BEST_MEANS
 
 
 def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
@@ -153,14 +152,14 @@ def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
 
     monkeypatch.setattr("orthobench.reporting.figures.study_figures.BIN", 2)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
-    assert "Each point is the mean over a few lengths." in words
+    assert MEANS in words.notes
     (drawn,) = [trace for trace in figure.data if trace.get("name") == "lstm"]
     assert list(drawn["x"]) == [3.5, 5.5, 7.5, 9]
     monkeypatch.setattr(
         "orthobench.reporting.figures.study_figures.BIN", 3
     )  # seven lengths are less than three bins of three
     (words, _), *_ = lengths("sums", condition, Styles([condition])).values()
-    assert "Each point" not in words
+    assert MEANS not in words.notes
 
 
 def test_variant_without_a_finite_value_is_not_among_the_best(store):
@@ -228,4 +227,4 @@ def test_page_has_the_length_figure(database, tmp_path):
     assert result.exit_code == 0, result.output
     text = out.read_text("utf-8")
     assert text.count('data-figure="lengths"') == 1
-    assert 'aria-label="Accuracy over the length of the test sequences. ' in text
+    assert f'aria-label="{OVER_LENGTH}"' in text

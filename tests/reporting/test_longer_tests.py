@@ -11,7 +11,7 @@ from orthobench.analysis.by_length import scores_at
 from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
 from orthobench.reporting.account.matrix import compute_matrix
-from orthobench.reporting.account.studies import find_result
+from orthobench.reporting.account.studies import EARLIER, find_result
 from orthobench.reporting.figures.drawn_studies import draw_study
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.tables.study_tables import study_tables
@@ -41,7 +41,7 @@ def section(tmp_path_factory):
         drawn = draw_study(result, styles)
         store.add_benchmark(study.record, {"preset": "paper", "figures": {"gone": keys}}, facts.facts)
         earlier = find_result(store, study)
-    assert ("earlier edition" in result.remark, "earlier edition" in earlier.remark) == (False, True)
+    assert (EARLIER in result.remarks, EARLIER in earlier.remarks) == (False, True)
     return drawn, study_tables(result), values
 
 

@@ -76,10 +76,10 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
     }
     assert [label for label, cell in cells.items() if cell.is_best] == ["gru", "lstm"]
     assert re.findall(r'font-weight="bold">(\d+)<', picture(matrix)) == ["90", "75"]
-    assert matrix.deciding == (4, 5)
+    assert matrix.deciding == 5
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert len(re.findall(r'<td [^>]*class="(?:far )?best"', page)) == 2
-    assert "It takes 5 seeds of each (<code>--seeds 5</code>) to test any of the 4 models" in page
+    assert "For a test of the fullest column: <code>--seeds 5</code>" in page
 
 
 def test_number_of_fewer_than_three_seeds_is_never_bold(database):

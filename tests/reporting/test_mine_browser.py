@@ -50,7 +50,7 @@ def test_own_cell_stands_between_its_rivals_in_its_newest_version(browser, datab
     browser.find_element("link text", "My cell").click()
     view = browser.find_element("id", "view-mine")
     assert view.find_element("tag name", "h2").text == "My cell: Ours"
-    assert view.find_element("css selector", ".left-out").text.startswith("2 runs of earlier versions of Ours")
+    assert view.find_element("css selector", ".left-out").text.endswith("Ours: 2 runs")
     (card,) = view.find_elements("css selector", ".cards li")
     assert card.text.startswith("seed 0 ")
     assert card.find_element("css selector", "path.own").get_attribute("d").startswith("M4 ")
@@ -81,7 +81,7 @@ def test_any_model_has_this_page_and_a_model_without_runs_has_none(browser, data
 
 
 def test_earlier_versions_are_left_out_of_tables_and_counted(database, caplog):
-    words = "left out: 2 runs of earlier versions of cell.py:MyCell (`all_versions` shows them)"
+    words = "left out: runs of earlier versions, which `all_versions` shows: cell.py:MyCell: 2 runs"
     chosen = ("report", "--format", "csv", "--columns", "model,seeds")
     newest = database(*chosen)
     assert "cell.py:MyCell,1\n" in newest.out

@@ -14,7 +14,6 @@ from support.pages import block
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.reporting.account.scope import Scope
 from orthobench.settings.filters import parse_conditions
 from orthobench.store import open_store
@@ -62,9 +61,15 @@ def test_coverage_counts_the_shown_rows(database):
 
 def test_conditions_select_runs(database):
     scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
-    runs, _ = scope.select(database.store, PartCache())
+    runs, _ = scope.select(scope.current_runs(database.store))
     (condition,) = collect(database.store, runs)
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
+
+
+def test_run_that_a_process_has_left_has_its_current_status(database):
+    scope = Scope(status_of=lambda run: "interrupted" if run.seed == 1 else run.status)
+    current = {run.seed: run.status for run in scope.current_runs(database.store)}
+    assert (current[0], current[1]) == ("finished", "interrupted")
 
 
 def test_table_or_figure_selects_one_of_its_paper(database):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -220,7 +221,7 @@ def section_of(study: Study, claims: StudyClaims) -> str:
         environment()
         .get_template("study.html.j2")
         .render(
-            result=SimpleNamespace(study=study, remark="", has_panels=False),
+            result=SimpleNamespace(study=study, remarks=[], has_panels=False),
             account=SimpleNamespace(study_claims={study.name: claims}),
             drawn=SimpleNamespace(parts={f"study-{study.name}": part}),
         )
@@ -232,7 +233,7 @@ def test_study_lists_every_claim_that_its_headline_counts():
     claims = [EndsBelow(text=text, check="ends_below", model="rnn", share=0.1) for text in ("it falls", "it ends")]
     results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3)), ClaimResult(claims[1], None, lack=Lack.RUNS)]
     text = section_of(study, StudyClaims(results, []))
-    assert "0 of 1 claims of the paper held; 1 depends on the seed; 1 is not decided." in text
+    assert "1 depends on the seed, 1 open" in text
     assert "it falls" in text
     assert "it ends" in text
 
@@ -243,7 +244,7 @@ def test_study_keeps_own_statements_apart_from_the_paper():
     (claim, *_) = read_claims(study)
     claims = StudyClaims([], [ClaimResult(claim, Share(1.0, 3, "seed", 3))])
     text = section_of(study, claims)
-    assert "<strong>Our statements:</strong> 1 of 1 statements of our own held." in text
+    assert re.search(r"<strong>Our statements:</strong>\s*1 held", text)
     assert "<strong>Background:</strong>" in text
     assert "The paper says" not in text
     assert "claims of the paper" not in text

@@ -81,7 +81,7 @@ def test_diverged_seeds_are_named():
     lost, part = variant([1.0] * 8, label="lost"), variant([1.0] * 8, [1.0] * 8, label="part")
     for model in (lost, part):
         model.runs[-1].status = Status.DIVERGED
-        model.finished = model.runs[:-1]
+        model.finished, model.diverged = model.runs[:-1], 1
     lengths, results = tables(words=[lost, part])
     assert lengths.rows == [("part", "8+, 1 diverged"), ("lost", "diverged")]
     assert results.rows == [("part", "100.0, 1 diverged"), ("lost", "diverged")]

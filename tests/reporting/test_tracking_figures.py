@@ -56,7 +56,7 @@ def test_each_run_is_a_point_in_the_colour_of_its_family():
         ["lru, S3, seed 0"],
         ["lru, S3, seed 1, states not read at the training lengths"],
     ]
-    assert remarks(figure) == ""  # the points are no marks of seeds that ended
+    assert remarks(figure) == ([], [])  # the points are no marks of seeds that ended
     assert [(family, y) for family, _, _, y in points(figures["families"][1])] == [
         ("gated", far),
         ("linear", 60),

@@ -12,14 +12,7 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
 from orthobench.reporting.account.paper_views import mark_repeated_claims, total_verdicts
-from orthobench.reporting.account.verdict_sheet import (
-    dots,
-    failed_claims,
-    held_claims,
-    own_conditions,
-    seed_decided_claims,
-    square,
-)
+from orthobench.reporting.account.verdict_sheet import dots, own_conditions, square, verdict_sheet
 from orthobench.store import Status, open_store
 
 FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
@@ -46,11 +39,12 @@ def test_failed_claim_names_other_settings_that_were_run(database):
         database.run(rnn, seed, test=STAYS)
     database.run(rnn, 0, test=FALLS, learning_rate=0.5)
     view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
-    (verdict,) = failed_claims([view], collect(database.store))
+    sheet = verdict_sheet([view], collect(database.store))
+    (verdict,) = sheet.failed
     assert (verdict.result.claim.text, verdict.share) == ("it falls", "0 of 3 seeds")
     (other,) = verdict.tried
     assert "learning_rate=0.5" in other.label
-    assert held_claims([view]) == ([], [])
+    assert (sheet.held, sheet.computed) == ([], [])
 
 
 def test_claim_counts_once_if_it_can_fail(database):
@@ -59,10 +53,10 @@ def test_claim_counts_once_if_it_can_fail(database):
         database.run(rnn, seed, test=FALLS)
     whole = paper(rnn, artifacts=[figure(claim("it falls"), claim("it ends", cannot_fail=True))])
     views = mark_repeated_claims([database.view(whole), database.view(whole.model_copy(update={"key": "again"}))])
-    (verdict,), computed = held_claims(views)
+    sheet = verdict_sheet(views, [])
+    (verdict,) = sheet.held
     assert (verdict.paper.key, verdict.result.claim.text, verdict.share) == ("k", "it falls", "3 of 3 seeds")
-    assert computed == []
-    assert failed_claims(views, []) == []
+    assert (sheet.computed, sheet.failed) == ([], [])
 
 
 def test_number_that_two_papers_print_for_the_same_runs_counts_once(database):
@@ -115,7 +109,8 @@ def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database,
         database.run(rnn, seed, test=curve)
     view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
     assert (square(view.artifacts[0]).status, square(view.artifacts[0]).words) == (status, words)
-    listed = [len(failed_claims([view], [])), len(seed_decided_claims([view])), len(held_claims([view])[0])]
+    sheet = verdict_sheet([view], [])
+    listed = [len(sheet.failed), len(sheet.seed_decided), len(sheet.held)]
     assert (
         listed
         == {

@@ -20,7 +20,7 @@ import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
-from orthobench.reporting.account.matrix import compute_matrix
+from orthobench.reporting.account.matrix import EDGES, compute_matrix
 from orthobench.session.tuned_session import _undecided
 from orthobench.settings import text
 from orthobench.store import Run, open_store
@@ -228,9 +228,8 @@ def test_matrix_shows_the_fresh_seeds_as_tuned(folder, column):
     assert [each.block for each in matrix.columns] == ["tuned"]
     trials = Counter(run.model for run in stored(folder) if run.is_trial)
     assert choices == {name: Choice(trials[name], edge) for name, edge in edges.items()}
-    beyond = " (at the {} learning rate, beyond which a better one may be)"
-    assert {name: cell.how for name, cell in cells.items()} == {
-        name: f"tuned: the best of {trials[name]} trials{beyond.format(edge) if edge else ''}, then 2 fresh seeds"
+    assert {name: cell.how.split("; ")[1:] for name, cell in cells.items()} == {
+        name: [f"trials: {trials[name]}", "fresh seeds: 2", *([EDGES[edge]] if cells[name].edge else [])]
         for name, edge in edges.items()
     }
     assert picture(matrix).count("ᴱ") == sum(cells[name].score < 0.995 for name, edge in edges.items() if edge)

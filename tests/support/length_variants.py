@@ -42,6 +42,7 @@ def variant(
         run=run,
         runs=runs,
         finished=runs,
+        diverged=0,
         traces=by_name(rows),
         label=label,
         cache={},

@@ -7,13 +7,13 @@ from functools import cache
 
 from orthobench.analysis.conditions import Condition
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix, ranked
+from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix
 from orthobench.reporting.account.names import full_title
 from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.styles import Styles
 from workshop.website.markdown import escape
-from workshop.website.matrix_picture import picture
+from workshop.website.matrix_picture import picture, ranked
 from workshop.website.results import everything
 
 SIZE = (6.75, 3.5)

@@ -9,15 +9,7 @@ from pathlib import Path
 from statistics import median_low
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.horizons import (
-    Horizon,
-    HorizonOutcome,
-    agreement,
-    fits,
-    horizons,
-    median_outcome,
-    outcomes,
-)
+from orthobench.analysis.horizons import Horizon, fits, horizons
 from orthobench.analysis.variants import newer_version
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.account.studies import StoredStudy
@@ -25,6 +17,7 @@ from orthobench.reporting.figures.stills import svg
 from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
 from orthobench.store import Run, Status
 from workshop.website.figures import SIZE
+from workshop.website.horizon_outcomes import HorizonOutcome, agreement, median_outcome, outcomes
 from workshop.website.markdown import escape, table
 from workshop.website.results import Everything
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orthobench.reporting.account.matrix import EARLIER, EDGE, LINEAR, OWN, MatrixColumn, MatrixRow, ResultMatrix
+from orthobench.analysis.scores import SOLVED
+from orthobench.reporting.account.matrix import MatrixColumn, MatrixRow, ResultMatrix
 
+LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
+"""The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
+experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
 SEEDS = {1: "¹", 2: "²"}
 """The marks of a median over fewer seeds than three."""
 LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
@@ -14,6 +18,16 @@ DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 
 CELL, ROW, TOP, BLOCK, LETTER, LINE = 44, 22, 150, 33, 6.8, 13
 """Sizes in pixels: the width and height of a cell, the heights of the headings of columns and of blocks, the width of a
 letter, and the height of a line of a block's heading."""
+
+
+def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
+    """Return rows in the order of the tasks that they solve in these columns, and then of their scores."""
+
+    def place(row: MatrixRow) -> tuple[int, float, str]:
+        scores = [cell.score for number in columns if (cell := row.cells[number]) is not None]
+        return -sum(score >= SOLVED for score in scores), -sum(scores), row.label
+
+    return sorted(rows, key=place)
 
 
 def picture(matrix: ResultMatrix, dark: bool = False) -> str:

@@ -21,11 +21,12 @@ from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.planning.tuned_protocol import protocol
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.account.abilities import compute_abilities
-from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models, ranked
+from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models
 from orthobench.reporting.account.paper_views import distinct_numbers
 from workshop.website import findings
 from workshop.website.abilities_picture import picture
 from workshop.website.markdown import renew_tables, table
+from workshop.website.matrix_picture import ranked
 from workshop.website.predictors import FEWEST_CELLS, Tuned, before_training, predictors_table
 from workshop.website.results import decided, everything
 

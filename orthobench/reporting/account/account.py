@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,6 @@ from orthobench.reporting.account.matrix import MatrixColumn, ResultMatrix, comp
 from orthobench.reporting.account.names import NO_LABELS, full_title, name_of, short_labels
 from orthobench.reporting.account.own_models import NONE_EARLIER, own_models, words_of_earlier
 from orthobench.reporting.account.paper_views import PaperView, StudyClaims, study_claims
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.reporting.account.printed_numbers import Hours, PrintedNumbers, open_hours, printed_numbers
 from orthobench.reporting.account.regressions import GatedNumber, gated_numbers
 from orthobench.reporting.account.scope import Scope
@@ -118,7 +116,6 @@ def compute_account(
     store: Store,
     scope: Scope,
     variant_keys: Mapping[str, str],
-    cache: PartCache | None = None,
     commentary: Commentary = NONE,
 ) -> Account:
     """Return the account of the results in scope.
@@ -126,19 +123,17 @@ def compute_account(
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity; only these runs are shown as
             the paper's.
-        cache: the parts of an earlier account with the same scope, of which those with changed runs are computed again.
 
     Raises:
         UsageError: no run is in scope, the paper is unknown, or a remark of the commentary is about nothing.
     """
-    cache = cache or PartCache()
-    conditions, papers, _, earlier = load_views(store, scope, variant_keys, cache)
+    conditions, papers, _, earlier = load_views(store, scope, variant_keys)
     commentary.check(papers)
     results = {part.artifact.study: part.study_result for view in papers for part in view.artifacts}
     studies = [result for result in results.values() if result]
     searches = collect_searches(store, conditions)
     gated = [] if scope.conditions or scope.paper else gated_numbers(store)
-    return account_of(conditions, papers, studies, searches, gated, scope.labels, earlier, cache, commentary)
+    return account_of(conditions, papers, studies, searches, gated, scope.labels, earlier, commentary)
 
 
 def account_of(
@@ -149,7 +144,6 @@ def account_of(
     gated: Sequence[GatedNumber] = (),
     labels: Mapping[str, str] = NO_LABELS,
     earlier: Mapping[str, int] = NONE_EARLIER,
-    cache: PartCache | None = None,
     commentary: Commentary = NONE,
 ) -> Account:
     """Return the account of these conditions, papers and studies.
@@ -157,9 +151,7 @@ def account_of(
     Args:
         labels: the user's names of models, by their stored names.
         earlier: how many runs of earlier versions are left out, by model.
-        cache: as for `compute_account`.
     """
-    cache = cache or PartCache()
     studied = [condition for result in studies for _, condition in result.conditions]
     runs = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
     contents = contents_of(conditions, papers)
@@ -171,7 +163,7 @@ def account_of(
     specs = index()["specs"]
 
     def ranking(condition: Condition) -> Leaderboard:
-        rows = cache(f"leaderboard {condition.key}", [condition], None, partial(leaderboard, condition))
+        rows = leaderboard(condition)
         return Leaderboard(rows, headline(condition, rows), more_seeds(condition, rows, studies))
 
     return Account(

@@ -1,6 +1,9 @@
-"""The captions of figures: the task, its settings, the models' sizes and seeds, the band and the baseline."""
+"""The captions of figures: what a figure shows, the task and the seeds as labels, and what its marks mean."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import counted
@@ -11,24 +14,42 @@ MOST_NAMED = 8
 """The most variants that a caption names."""
 
 
-def caption(what: str, condition: Condition, baseline: bool = False, band: str = BAND) -> str:
-    """Return a figure's caption: its content, the task, T, the batch size, n and the seeds, the band and the baseline.
+@dataclass(frozen=True)
+class Caption:
+    """What stands below a figure.
+
+    Attributes:
+        what: what the figure shows, written by hand.
+        facts: labels, such as the task, its settings, and the seeds of each model.
+        notes: sentences on the lines and marks, written by hand.
+    """
+
+    what: str
+    facts: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def also(self, facts: Sequence[str] = (), notes: Sequence[str] = ()) -> Caption:
+        """Return the caption with further facts and notes."""
+        return replace(self, facts=(*self.facts, *facts), notes=(*self.notes, *notes))
+
+
+def caption(what: str, name: str, condition: Condition, has_bands: bool = True) -> Caption:
+    """Return the caption of a paper's figure: its name, the task, T, the batch size, and n and the seeds of the models.
 
     Args:
-        baseline: whether to explain the dashed line, if there is one.
-        band: the meaning of lines and bands; empty if the figure has none.
+        has_bands: whether the figure has lines over seeds.
     """
-    parts = [f"{what}: {where(condition)}.", sizes_and_seeds(condition)]
-    if band and any(len(variant.runs) > 1 for variant in condition.variants):
-        parts.append(band)
-    if baseline and condition.baseline is not None:
-        parts.append(BASELINE_WORDS)
-    return " ".join(filter(None, parts))
+    return (brief(what, condition) if has_bands else Caption(what)).also(facts_of(name, condition))
 
 
-def brief(what: str, condition: Condition) -> str:
+def facts_of(name: str, condition: Condition) -> list[str]:
+    """Return the facts of `caption`."""
+    return [capitalized(name), *where(condition), *_sizes_and_seeds(condition)]
+
+
+def brief(what: str, condition: Condition) -> Caption:
     """Return a figure's caption below a heading that names the condition, next to the table of its variants."""
-    return f"{what}. {BAND}" if any(len(variant.runs) > 1 for variant in condition.variants) else f"{what}."
+    return Caption(what, notes=[BAND] if any(len(variant.runs) > 1 for variant in condition.variants) else [])
 
 
 def capitalized(text: str) -> str:
@@ -36,40 +57,29 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def where(condition: Condition) -> str:
-    """Return the task with its length, order of pixels and batch size, such as "adding, T = 750, batches of 50"."""
-    parts = [condition.title]
+def where(condition: Condition) -> list[str]:
+    """Return the task with its length and order of pixels, and the batch size: "adding, T = 750", "batches of 50"."""
+    title = condition.title
     if condition.settings.get("permuted"):
-        parts[0] = f"permuted {parts[0]}"
+        title = f"permuted {title}"
     if condition.settings.get("noise_padded"):
-        parts[0] = f"noise-padded {parts[0]}"
+        title = f"noise-padded {title}"
+    parts = [title]
     if rows := condition.settings.get("last_rows"):  # left out of the record of whole images
         parts.append(f"the last {rows} rows")
-    batches = sorted({size for variant in condition.variants if (size := _batch(variant)) is not None})
-    if batches:
-        parts.append(f"batches of {' and '.join(map(str, batches))}")
-    return ", ".join(parts)
+    sizes = {variant.run.spec["training"].get("batch_size") for variant in condition.variants} - {None}
+    return [*parts, f"batches of {' and '.join(map(str, sorted(sizes)))}"] if sizes else parts
 
 
-def sizes_and_seeds(condition: Condition) -> str:
-    """Return each variant's hidden size and seeds; "" for many variants, which the tables list."""
+def _sizes_and_seeds(condition: Condition) -> list[str]:
+    """Return each variant's hidden size and seeds; none for many variants, which the tables list."""
     variants = [variant for variant in condition.variants if not variant.run.is_trial] or condition.variants
-    return "; ".join(map(_described, variants)) + "." if 0 < len(variants) <= MOST_NAMED else ""
+    return list(map(_described, variants)) if len(variants) <= MOST_NAMED else []
 
 
 def _described(variant: VariantData) -> str:
-    size = _size(variant)
+    size = variant.run.spec["model_settings"].get("hidden_size")
     label = variant.label if size is None or "n = " in variant.label else f"{variant.label}, n = {size}"
     done, runs = len(variant.finished), len(variant.runs)
     seeds = counted(runs, "seed")
     return f"{label}: {seeds}" if done == runs else f"{label}: {done} of {seeds} finished"
-
-
-def _size(variant: VariantData) -> int | None:
-    size: int | None = variant.run.spec["model_settings"].get("hidden_size")
-    return size
-
-
-def _batch(variant: VariantData) -> int | None:
-    size: int | None = variant.run.spec["training"].get("batch_size")
-    return size

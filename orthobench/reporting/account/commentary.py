@@ -14,6 +14,8 @@ from orthobench.papers import find_paper
 from orthobench.reporting.account.paper_views import ArtifactView, PaperView
 from orthobench.settings.toml_files import read_toml
 
+LEFT_OUT = "Remark left out, because it was written for another verdict."
+
 
 class Remark(BaseModel):
     """A remark on a claim, or on a number of a table.
@@ -40,10 +42,8 @@ class Remark(BaseModel):
 
     def shown(self, verdict: str) -> str:
         """Return the remark, or why it is left out next to this verdict, with its date and commit."""
-        text = (
-            " ".join(self.text.split()) if verdict == self.verdict else f"Remark left out, written for: {self.verdict}."
-        )
-        return f"{text} ({', '.join(filter(None, (str(self.written), self.commit)))})"
+        text, of = (self.text, "") if verdict == self.verdict else (LEFT_OUT, self.verdict)
+        return f"{' '.join(text.split())} ({', '.join(filter(None, (of, str(self.written), self.commit)))})"
 
 
 class Explanation(BaseModel):

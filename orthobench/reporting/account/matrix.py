@@ -37,9 +37,17 @@ TRAINS = re.compile(r"(.*_)?(learning_rate|optimizer)|weight_decay|decay_exempt"
 """The settings of a model that separate no rows, because they say how it trains and not what it is."""
 FILL = "orthobench compare-tuned"
 """The command that fills the first block."""
-LINEAR, EDGE, OWN, EARLIER = "ᴸ", "ᴱ", "ᴼ", "ⱽ"
-"""The marks of a linear cell that cannot solve the task, of a rate at the edge of its search, of settings of a paper's
-experiment that were chosen here, because no source states them, and of runs of an earlier version of the model."""
+HOW: Mapping[Judged, str] = {
+    "tuned": "tuned: the best trial",
+    "published": "the settings of a paper's experiment",
+    "own": "settings of its own, not tuned",
+    "quick": "a quick preset",
+}
+EDGES = {
+    "highest": "at the highest learning rate of the search, beyond which a better one may be",
+    "lowest": "at the lowest learning rate of the search, beyond which a better one may be",
+}
+CANNOT = "linear in its inputs, so it cannot solve the task"
 FAMILIES = {
     "orthogonal": "Orthogonal, unitary",
     "gated": "Gated",
@@ -87,17 +95,15 @@ class MatrixCell:
 
     @property
     def how(self) -> str:
-        """How the number came about, in words."""
-        chosen, edge = (self.choice.trials, self.edge) if self.choice else (0, "")
-        beyond = f" (at the {edge} learning rate, beyond which a better one may be)" if edge else ""
-        words = {
-            "tuned": f"tuned: the best of {chosen} trials{beyond}, then {self.seeds} fresh seeds",
-            "published": "the settings of a paper's experiment",
-            "own": "settings of its own, not tuned",
-            "quick": "a quick preset",
-        }
-        why = f"; linear in its inputs, so it cannot solve the task: {self.linear}" if self.linear else ""
-        return (self.chosen_here or words[self.judged]) + why
+        """How the number came about, as labels."""
+        parts = [self.chosen_here or HOW[self.judged]]
+        if self.choice:
+            parts += [f"trials: {self.choice.trials}", f"fresh seeds: {self.seeds}"]
+        if self.edge:
+            parts.append(EDGES[self.edge])
+        if self.linear:
+            parts.append(f"{CANNOT}: {self.linear}")
+        return "; ".join(parts)
 
     @property
     def chosen_here(self) -> str:
@@ -239,10 +245,10 @@ class ResultMatrix:
     earlier: frozenset[str] = frozenset()
 
     @property
-    def deciding(self) -> tuple[int, int]:
-        """The most models in a column, and how many seeds of each would decide which are worse than the best."""
+    def deciding(self) -> int:
+        """How many seeds of each model of the fullest column would decide which are worse than the best; 0 for one."""
         most = max((sum(row.cells[at] is not None for row in self.rows) for at in range(len(self.columns))), default=0)
-        return most, seeds_of_ranking(most)
+        return seeds_of_ranking(most) if most > 1 else 0
 
     @property
     def blocks(self) -> list[tuple[str, int]]:
@@ -363,16 +369,6 @@ def _in_order(columns: Sequence[MatrixColumn]) -> list[MatrixColumn]:
         )
 
     return sorted(columns, key=place)
-
-
-def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
-    """Return rows in the order of the tasks that they solve in these columns, and then of their scores."""
-
-    def place(row: MatrixRow) -> tuple[int, float, str]:
-        scores = [cell.score for number in columns if (cell := row.cells[number]) is not None]
-        return -sum(score >= SOLVED for score in scores), -sum(scores), row.label
-
-    return sorted(rows, key=place)
 
 
 def _overall(cells: Sequence[MatrixCell | None]) -> Overall | None:

@@ -6,7 +6,6 @@ words, because `mod_arith` and `train_size=55000` are names for the command line
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -75,15 +74,10 @@ def named(condition: Condition, labels: Mapping[str, str] = NO_LABELS) -> Condit
 
 
 def _named(variant: VariantData, labels: Mapping[str, str]) -> VariantData:
-    model = variant.run.model
-    name = name_of(model, labels)
-    if not f"{variant.label} ".startswith(f"{model} "):
-        return variant
-    settings = re.split(r" (?=[a-z]\w*=)", variant.label.removeprefix(model))[1:]
-    words = [in_words(*setting.split("=", 1)) for setting in settings]
+    words = [in_words(setting, value) for setting, value in variant.differing.items()]
     if version := newer_version(variant.run):
         words.append(f"now {version}")  # after the version of the runs, the last of a label's settings
-    return replace(variant, label=", ".join([name, *filter(None, words)]))
+    return replace(variant, label=", ".join([name_of(variant.run.model, labels), *filter(None, words)]))
 
 
 def in_words(name: str, value: Any, task: str = "") -> str:

@@ -42,7 +42,5 @@ def own_models(
 
 
 def words_of_earlier(earlier: Mapping[str, int], labels: Mapping[str, str] = NO_LABELS) -> str:
-    """Say how many runs are left out, as in "3 runs of earlier versions of Ours"; "" if none is."""
-    return " and ".join(
-        f"{counted(count, 'run')} of earlier versions of {name_of(model, labels)}" for model, count in earlier.items()
-    )
+    """Return how many runs of earlier versions are left out, as in "Ours: 3 runs"; "" if none is."""
+    return ", ".join(f"{name_of(model, labels)}: {counted(count, 'run')}" for model, count in earlier.items())

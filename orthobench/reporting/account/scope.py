@@ -11,7 +11,6 @@ from orthobench.analysis.selection import COLUMNS, select_runs
 from orthobench.errors import UsageError, without_folders
 from orthobench.papers import Experiment
 from orthobench.reporting.account.paper_views import ArtifactView, PaperView
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.settings import without_paths
 from orthobench.settings.filters import Conditions, meets
 from orthobench.store import Run, Store
@@ -57,13 +56,20 @@ class Scope:
         if (self.table or self.figure) and not self.paper:
             raise UsageError("`table` and `figure` belong to a paper: add `paper`, for example `paper='helfrich2018'`")
 
-    def select(self, store: Store, cache: PartCache) -> tuple[list[Run], dict[str, int]]:
-        """Return the runs to show, with their current status, and how many of each model are of earlier versions.
+    def current_runs(self, store: Store) -> list[Run]:
+        """Return all runs of a database with their current status."""
+        runs = store.runs()
+        for run in runs:
+            run.status = self.status_of(run)
+        return runs
+
+    def select(self, stored: Sequence[Run]) -> tuple[list[Run], dict[str, int]]:
+        """Return the runs to show, and how many of each model are of earlier versions.
 
         Raises:
             UsageError: no run meets the conditions.
         """
-        runs = select_runs(cache.runs(store, self.status_of), self.conditions)
+        runs = select_runs(stored, self.conditions)
         if self.for_others:
             for run in runs:
                 run.spec, run.environment.facts = without_paths(run.spec), run.environment.facts_for_others

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import Study, studies
 from orthobench.reporting.account.names import NO_LABELS, named
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.store import Benchmark, Run, Status, Store
+
+EARLIER = "These runs are of an earlier edition, whose protocol differs."
 
 
 @dataclass(frozen=True)
@@ -57,28 +58,27 @@ class StoredStudy:
         return self.study.drawing == "trajectories"
 
     @property
-    def remark(self) -> str:
-        """The limitations of the figures, in words; empty for a computation, of which no run can be missing."""
+    def remarks(self) -> list[str]:
+        """The limitations of the figures; none for a computation, of which no run can be missing."""
         results, parts = self.record.results, []
         if self.has_panels:
-            return ""
+            return []
         if results.get("quick"):
             parts.append("Toy sizes: the times are not meaningful.")
         elif self.is_small:
             parts.append("Here in the small version (preset quick).")
         if set(results.get("figures", {})) - {group.figure for group in self.study.run}:
-            parts.append("These runs are of an earlier edition, whose protocol differs.")
+            parts.append(EARLIER)
         ended, total = self.progress
         if ended < total or any(run.status == Status.DIVERGED for run in self.runs):
-            parts.append(f"{self.progress_words}.")
-        return " ".join(parts)
+            parts.append(self.progress_words)
+        return parts
 
 
 def find_result(
     store: Store,
     study: Study,
     stored: Mapping[str, Run] | None = None,
-    cache: PartCache | None = None,
     labels: Mapping[str, str] = NO_LABELS,
     known: Sequence[Condition] = (),
 ) -> StoredStudy | None:
@@ -86,11 +86,9 @@ def find_result(
 
     Args:
         stored: all runs by key, if they have been read.
-        cache: what an earlier call has read, with the same labels.
         labels: the user's names of models, by their stored names; the others have those of the paper.
         known: conditions that were read before, whose measurements are not read again.
     """
-    cache = cache or PartCache()
     records = store.benchmarks(study.record)
     if not records:
         return None
@@ -99,25 +97,21 @@ def find_result(
     if stored is None:
         keys = {key for keys in by_figure.values() for key in keys}
         stored = {run.key: run for run in store.runs(keys=sorted(keys))}
-    members = {figure: [run for key in keys if (run := stored.get(key))] for figure, keys in by_figure.items()}
     names = {**study.names, **labels}
-
-    def read() -> StoredStudy:
-        conditions = []
-        for figure, runs in members.items():
-            chosen = sorted(dict.fromkeys(runs), key=lambda run: run.id)  # each once, in the order of their start
-            conditions += [(figure, named(condition, names)) for condition in collect(store, chosen, known)]
-        return StoredStudy(study, record, conditions)
-
-    return cache(f"study {study.name}", [run for runs in members.values() for run in runs], record.id, read)
+    conditions = []
+    for figure, keys in by_figure.items():
+        runs = dict.fromkeys(run for key in keys if (run := stored.get(key)))
+        chosen = sorted(runs, key=lambda run: run.id)  # each once, in the order of their start
+        conditions += [(figure, named(condition, names)) for condition in collect(store, chosen, known)]
+    return StoredStudy(study, record, conditions)
 
 
 def study_results(
-    store: Store, cache: PartCache, labels: Mapping[str, str] = NO_LABELS, known: Sequence[Condition] = ()
+    store: Store, runs: Sequence[Run], labels: Mapping[str, str] = NO_LABELS, known: Sequence[Condition] = ()
 ) -> list[StoredStudy]:
-    """Return the results of all studies with a record; `cache` has read all runs, the rest is as for `find_result`."""
-    stored = cache.by_key()
-    found = (find_result(store, study, stored, cache, labels, known) for study in studies())
+    """Return the results of all studies with a record; `runs` are all runs, the rest is as for `find_result`."""
+    stored = {run.key: run for run in runs}
+    found = (find_result(store, study, stored, labels, known) for study in studies())
     return [result for result in found if result]
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import TableCell
+from orthobench.analysis.statistics import Conclusion
 from orthobench.papers import Paper
 from orthobench.reporting.account.paper_views import ArtifactView, MeasuredNumber, PaperView, distinct_numbers
 
@@ -70,40 +71,20 @@ class Dot:
         return self.cell.measured is not None and self.cell.measured.n == 1
 
 
-def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -> list[DecidedClaim]:
-    """Return the claims that did not hold, with the other variants of the same model under the same condition."""
-    by_key = {condition.key: condition for condition in conditions}
-    return [
-        replace(verdict, tried=_tried(verdict.result, by_key))
-        for verdict in _verdicts(views)
-        if verdict.result.conclusion == "did not hold"
-    ]
+def _verdicts(views: Sequence[PaperView]) -> dict[Conclusion, list[DecidedClaim]]:
+    """Return the counted and decided claims on trained runs by their verdict, without repeated checks of the same runs.
 
-
-def held_claims(views: Sequence[PaperView]) -> tuple[list[DecidedClaim], list[Computed]]:
-    """Return the distinct claims that held, and the computed figures.
-
-    Claims that cannot fail are left out. A claim that is decided by the same runs in several papers counts once.
+    Claims that cannot fail are left out.
     """
-    return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "held"], _computed(views)
-
-
-def seed_decided_claims(views: Sequence[PaperView]) -> list[DecidedClaim]:
-    """Return the distinct claims that hold for some seeds, or pairs of seeds, but not for others."""
-    return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "depends on the seed"]
-
-
-def _verdicts(views: Sequence[PaperView]) -> list[DecidedClaim]:
-    """Return every counted and decided claim on trained runs, without repeated checks of the same runs."""
     seen = set[str]()
-    verdicts = []
+    verdicts: dict[Conclusion, list[DecidedClaim]] = {"held": [], "depends on the seed": [], "did not hold": []}
     for view in views:
         for part in view.artifacts:
             for result in part.claim_results:
-                if not result.is_decided or result.uncounted or (result.evidence and result.evidence in seen):
+                if result.share is None or result.uncounted or (result.evidence and result.evidence in seen):
                     continue
                 seen.add(result.evidence)
-                verdicts.append(DecidedClaim(view.paper, part, result))
+                verdicts[result.share.conclusion].append(DecidedClaim(view.paper, part, result))
     return verdicts
 
 
@@ -207,7 +188,7 @@ class VerdictSheet:
     """What held and what did not, over all papers.
 
     Attributes:
-        failed: the claims that did not hold.
+        failed: the claims that did not hold, with the other variants of the same model under the same condition.
         held: the claims that held.
         computed: the computed figures.
         seed_decided: the claims that depend on the seed.
@@ -227,12 +208,12 @@ class VerdictSheet:
 
 def verdict_sheet(views: Sequence[PaperView], conditions: Sequence[Condition]) -> VerdictSheet:
     """Return the verdicts on the papers' claims and numbers."""
-    held, computed = held_claims(views)
+    verdicts, by_key = _verdicts(views), {condition.key: condition for condition in conditions}
     return VerdictSheet(
-        failed=failed_claims(views, conditions),
-        held=held,
-        computed=computed,
-        seed_decided=seed_decided_claims(views),
+        failed=[replace(each, tried=_tried(each.result, by_key)) for each in verdicts["did not hold"]],
+        held=verdicts["held"],
+        computed=_computed(views),
+        seed_decided=verdicts["depends on the seed"],
         dots=dots(views),
         squares={part.key: square(part) for view in views for part in view.artifacts},
         own=own_conditions(conditions, views),

@@ -1,6 +1,6 @@
 """Draw curves over seeds so that nothing is hidden: bands, marks where curves end, gaps, and axes that show the result.
 
-There is no text between the axes: `remarks` says in words what marks mean, and which curves are beyond the axis.
+There is no text between the axes: `remarks` says what marks mean, and which curves are beyond the axis.
 Figures have no background colour, because the page gives them its light or dark one. They hold all points in double
 precision.
 """
@@ -146,8 +146,8 @@ def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", b
     figure.layout["meta"] = {"words": words, "beyond": [*beyond]}
 
 
-def remarks(figure: Figure) -> str:
-    """Return the caption's sentences on the curves beyond the axis and the symbols of marks."""
+def remarks(figure: Figure) -> tuple[list[str], list[str]]:
+    """Return the caption's facts and notes on the curves beyond the axis and the symbols of marks."""
     about = figure.layout.get("meta", {})
     beyond = about.get("beyond", [])
     marks = {
@@ -157,9 +157,8 @@ def remarks(figure: Figure) -> str:
         for symbol, words in zip(trace["marker"]["symbol"], trace["text"], strict=True)
         if words
     }
-    parts = [f"Worse than the axis shows: {first_names(beyond)}."] if beyond else []
-    parts += [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
-    return html.unescape(" ".join(parts))
+    facts = [f"worse than the axis shows: {first_names(beyond)}"] if beyond else []
+    return facts, [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -172,11 +171,11 @@ def is_published(trace: FigureRecord) -> bool:
     return bool((trace.get("meta") or {}).get("published"))
 
 
-def published_words(figure: Figure) -> str:
-    """Say how a figure of learning curves shows published values; "" if it has none."""
+def published_notes(figure: Figure) -> list[str]:
+    """Say how a figure of learning curves shows published values; nothing if it has none."""
     modes = {trace["mode"] for trace in figure.data if is_published(trace)}
-    words = {"markers": PUBLISHED_WORDS, "lines+markers": PUBLISHED_WORDS, "lines": BEST_WORDS}
-    return " ".join(dict.fromkeys(words[mode] for mode in sorted(modes, reverse=True)))
+    notes = {PUBLISHED_WORDS: modes & {"markers", "lines+markers"}, BEST_WORDS: modes & {"lines"}}
+    return [note for note, shown in notes.items() if shown]
 
 
 def beyond_frame(figure: Figure, values: ArrayLike) -> str:

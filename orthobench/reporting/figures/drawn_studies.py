@@ -22,9 +22,9 @@ def draw_study(result: StoredStudy, styles: Styles) -> Drawn:
     for number, (figure, condition) in enumerate(result.conditions):
         others = [other for name, other in result.conditions if name == figure]
         data = distinguishing_settings(condition, others)
-        title, apart = (f" ({data})", f" Data: {data}.") if data else ("", "")
+        title = f" ({data})" if data else ""
         for name, (words, drawn) in study_figures.DRAWINGS[drawing](figure, condition, styles).items():
-            drawings[f"{number} {name}{title}"] = (words + apart, drawn)
+            drawings[f"{number} {name}{title}"] = (words.also([data] if data else []), drawn)
     return drawings
 
 

@@ -17,7 +17,7 @@ from orthobench.analysis.logged import Logged, named
 from orthobench.analysis.variants import are_in_cpu_time, of_one_machine, untimed
 from orthobench.metric import INSIDE, JACOBIAN, STEP, Metric, notation, why_undefined
 from orthobench.papers import Experiment
-from orthobench.reporting.account.captions import BASELINE_WORDS, brief
+from orthobench.reporting.account.captions import BASELINE_WORDS, Caption, brief
 from orthobench.reporting.figures.drawing import (
     GAP,
     PUBLISHED_SYMBOL,
@@ -28,7 +28,7 @@ from orthobench.reporting.figures.drawing import (
     empty_figure,
     first_names,
     frame,
-    published_words,
+    published_notes,
     show_gaps,
     span_a_decade,
 )
@@ -38,7 +38,7 @@ from orthobench.spec.index import index
 from orthobench.spec.resolve import RunSpec
 from orthobench.spec.state_sizes import state_sizes
 
-Drawn = dict[str, tuple[str, Figure]]
+Drawn = dict[str, tuple[Caption, Figure]]
 """Captions and figures, by name."""
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
@@ -56,11 +56,19 @@ LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
 LETTERS = 34
 """The most letters of the names in the figure of seeds."""
-SOLVED_SHARE = (
-    "Share of the seeds that solve the task: a seed counts from its first test that covers half of the way from the "
-    "baseline to a perfect value, if its end does so too. No seed of a variant without a line solves it."
+SOLVED_NOTES = (
+    "A seed counts from its first test that covers half of the way from the baseline to a perfect value, if its end "
+    "does so too.",
+    "No seed of a variant without a line solves it.",
 )
 SEVERAL_PLACES = "The runs were measured on several machines or clocks: times compare on one alone."
+GRADIENTS = (
+    "Norm of the whole batch's gradient of the loss by the state at every step on one batch, before training (thin) "
+    "and after"
+)
+CARRIED = (
+    "Size of the state, the numbers that the model carries from step to step for one sequence, and the end of training"
+)
 STATE = "size of the state"
 """The axis of the figure for tasks that ask how much a state can hold (`Task.state_matters`)."""
 LEAST_RATIO = 4.0
@@ -74,50 +82,42 @@ SCORES = {
 }
 """What the scores of orthogonality measure, in words."""
 NORMS = {
-    "gradient_norm": "norm of the whole batch's gradient",
-    "gradient_norm_per_sample": "norm of one sample's gradient, mean over the batch",
+    "gradient_norm": "Norm of the whole batch's gradient of the loss by the state at every step of one batch",
+    "gradient_norm_per_sample": "Norm of a sample's gradient of the loss by the state at every step, mean over a batch",
 }
 """The norms that the vectors of the gradient-norm probe hold, in words."""
 
 
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
-    ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
+    ends = [MARKS, *([LOST] if any(variant.diverged for variant in condition.variants) else [])]
     curves, gradients = learning_curves(condition, styles), gradient_norms(condition, styles)
+    known = {PUBLISHED_WORDS: published(condition), BASELINE_WORDS: condition.baseline is not None}
     drawings = {
-        "curves": (
-            f"{brief('Learning curves', condition)} {published_words(curves)}".rstrip(),
-            curves,
-        ),
+        "curves": (brief("Learning curves", condition).also(notes=published_notes(curves)), curves),
         **{
             score: (brief(words, condition), orthogonality(condition, styles, of=score))
             for score, words in SCORES.items()
         },
-        "gradients": (
-            brief(
-                "Norm of the whole batch's gradient of the loss by the state at every step on one batch, before "
-                "training (thin) and after",
-                condition,
-            )
-            + about_gradients(gradients),
-            gradients,
-        ),
+        "gradients": (brief(GRADIENTS, condition).also(notes=about_gradients(gradients)), gradients),
         "seeds": (
-            f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
+            Caption("The end of every seed", notes=[*ends, *(note for note, holds in known.items() if holds)]),
             seeds_and_medians(condition, styles),
         ),
-        "solved": (SOLVED_SHARE, solved_share(condition, styles)),
+        "solved": (
+            Caption("Share of the seeds that solve the task", notes=SOLVED_NOTES),
+            solved_share(condition, styles),
+        ),
         "parameters": (
-            f"Parameters and the end of training. {ends}",
+            Caption("Parameters and the end of training", notes=ends),
             against_cost(condition, styles, "parameters"),
         ),
         "state": (
-            "Size of the state, the numbers that the model carries from step to step for one sequence, and the end of "
-            f"training. {ends}",
+            Caption(CARRIED, notes=ends),
             against_cost(condition, styles, STATE) if _state_matters(condition) else None,
         ),
         "seconds": (
-            " ".join([f"{_seconds_of_training(condition)}, and its end. {ends}", *_about_times(condition)]),
+            Caption("Time and the end of training", notes=[*ends, *_about_times(condition)]),
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -260,16 +260,15 @@ def scored(variant: VariantData, of: str) -> Iterator[tuple[str, Logged]]:
             yield matrix, variant.series(split, name)
 
 
-def without_score(condition: Condition) -> str:
-    """Return which variants have no score of the step's Jacobian, and why; "" if all have one."""
+def without_score(condition: Condition) -> list[str]:
+    """Return which variants have no score of the step's Jacobian, and why: the names of each reason, and the reason."""
     by_reason: dict[str, list[str]] = {}
     for variant in condition.variants:
         names = [name for _, name in variant.metrics if name.startswith(f"{JACOBIAN}/")]
         reasons = [reason for name in names if (reason := why_undefined(name)) is not None]
         for reason in reasons or ([] if names else ["of a version that does not measure it"]):
             by_reason.setdefault(reason, []).append(variant.label)
-    listed = [f"{first_names(labels)} ({reason})" for reason, labels in by_reason.items()]
-    return f"Without the orthogonality of the step's Jacobian: {'; '.join(listed)}." if listed else ""
+    return [f"{first_names(labels)} ({reason})" for reason, labels in by_reason.items()]
 
 
 def gradient_norms(
@@ -312,12 +311,12 @@ def gradient_norms(
     return figure
 
 
-def about_gradients(figure: Figure | None) -> str:
+def about_gradients(figure: Figure | None) -> list[str]:
     """Return what a caption says of the gaps and of the LSTM's cell in a figure of gradients that has them."""
     traces = figure.data if figure else []
     has_gaps = any(trace.get("name") == GAP for trace in traces)
     has_cell = any(re.search(r"^LSTM\b.* c(,|$)", trace.get("name", "")) for trace in traces)
-    return "".join(f" {words}" for words, holds in ((UNDERFLOW, has_gaps), (TOTAL_DERIVATIVE, has_cell)) if holds)
+    return [words for words, holds in ((UNDERFLOW, has_gaps), (TOTAL_DERIVATIVE, has_cell)) if holds]
 
 
 def _gradient_axis(states: Sequence[str]) -> str:
@@ -419,12 +418,6 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     return figure
 
 
-def seeds_caption(condition: Condition) -> str:
-    """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
-    parts = {PUBLISHED_WORDS: published(condition), BASELINE_WORDS: condition.baseline is not None}
-    return " ".join(text for text, holds in parts.items() if holds)
-
-
 def _about_times(condition: Condition) -> list[str]:
     """Say that the runs were timed on several machines or clocks, and why some have no time."""
     timed = [run for variant in condition.variants for run in of_one_machine(variant.finished)]
@@ -432,17 +425,13 @@ def _about_times(condition: Condition) -> list[str]:
     return [*([SEVERAL_PLACES] if several else []), *untimed(condition.variants)]
 
 
-def _seconds_of_training(condition: Condition) -> str:
-    return "CPU seconds of training" if are_in_cpu_time(condition.variants) else "Seconds of training"
-
-
 def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
     """Draw the ends over "parameters", "size of the state" or "seconds of training"; None for fewer than two variants.
 
     The size of the state is known for built-in models alone.
     """
-    axis = _seconds_of_training(condition).replace("Seconds", "seconds") if cost == "seconds of training" else cost
-    figure = empty_figure(axis, f"test {condition.metric.axis}")
+    is_cpu_time = cost == "seconds of training" and are_in_cpu_time(condition.variants)
+    figure = empty_figure(f"CPU {cost}" if is_cpu_time else cost, f"test {condition.metric.axis}")
     values, worst = _ends(condition.variants, condition)
     prices = []
     sizes = {}

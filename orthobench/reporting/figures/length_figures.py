@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
@@ -12,7 +11,7 @@ from orthobench.analysis.by_length import length_curve, length_metric, scores_at
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve
 from orthobench.metric import Metric
-from orthobench.reporting.account.captions import capitalized, caption
+from orthobench.reporting.account.captions import Caption, brief, caption
 from orthobench.reporting.figures.drawing import add_baseline, add_curve, empty_figure
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn, styled
@@ -21,6 +20,12 @@ from orthobench.reporting.figures.styles import GREY, Styles
 MOST = 8
 """The most curves in one figure."""
 SHADE = "rgba(136,136,136,0.16)"
+OVER_LENGTH = "The metric over the length of the test sequences"
+MEANS = "Each point is the mean over a few lengths."
+BASELINE = "Grey dashes: the baseline over all lengths together."
+SHADED = "Shaded, with a grey bar on the axis: the lengths of training."
+BEST_MEANS = "The variants with the best means over all lengths; the tables have all."
+BEST_SUMS = "The variants with the best sums; the table has all."
 
 
 def over_length(
@@ -28,8 +33,7 @@ def over_length(
     styles: Styles,
     most: int | None = None,
     bin_size: int = 1,
-    words_of: Callable[[str, Condition], str] = caption,
-) -> tuple[str, Figure] | None:
+) -> tuple[Caption, Figure] | None:
     """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
 
     The baseline is a dashed line. The training lengths are shaded, with a thick grey line on the axis.
@@ -38,7 +42,6 @@ def over_length(
         most: draw at most this many variants, with the best means over all lengths; the caption says so.
         bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
             caption says so.
-        words_of: returns the caption for what the figure shows of the condition.
     """
     known = [variant for variant in condition.variants if length_metric(variant)]
     if not known:
@@ -64,17 +67,15 @@ def over_length(
     baseline = known[0].run.baselines.get(name)
     if baseline is not None:
         add_baseline(figure, [shortest, longest], baseline)
-    words = words_of(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
-    if bin_size > 1:
-        words += " Each point is the mean over a few lengths."
-    if baseline is not None:
-        words += " Grey dashes: the baseline over all lengths together."
     if trained is not None:
-        words += " Shaded, with a grey bar on the axis: the lengths of training."
         _shade(figure, trained, top)
-    if len(chosen) < len(curves):
-        words += " The variants with the best means over all lengths; the tables have all."
-    return words, figure
+    notes = {
+        MEANS: bin_size > 1,
+        BASELINE: baseline is not None,
+        SHADED: trained is not None,
+        BEST_MEANS: len(chosen) < len(curves),
+    }
+    return brief(OVER_LENGTH, condition).also(notes=[note for note, holds in notes.items() if holds]), figure
 
 
 def best_over_length(condition: Condition, most: int | None) -> list[VariantData]:
@@ -133,7 +134,5 @@ def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Draw
     ticks = sorted({multiple for found in scores.values() for multiple in found})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick}T" for tick in ticks])
     figure.update_yaxes(range=[0, 102])
-    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 100, perfect", shown)
-    if len(best) < len(scores):
-        words += " The variants with the best sums; the table has all."
-    return {figure_name: (words, figure)}
+    words = caption("Score at multiples of T, from 0, the baseline, to 100, perfect", figure_name, shown)
+    return {figure_name: (words.also(notes=[BEST_SUMS] if len(best) < len(scores) else []), figure)}

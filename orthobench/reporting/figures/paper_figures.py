@@ -13,7 +13,7 @@ from orthobench.analysis.curves import curve_over_seeds
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Artifact, Experiment
-from orthobench.reporting.account.captions import capitalized, caption
+from orthobench.reporting.account.captions import BASELINE_WORDS, caption, facts_of
 from orthobench.reporting.account.names import panel_of
 from orthobench.reporting.account.paper_views import ArtifactView, NearMiss
 from orthobench.reporting.figures import figures
@@ -22,7 +22,7 @@ from orthobench.reporting.figures.drawing import (
     add_curve,
     beyond_frame,
     is_edge,
-    published_words,
+    published_notes,
 )
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
@@ -30,7 +30,7 @@ from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import GREY, Style, Styles
 
 STATED_WORDS = "Crossed circles: levels that the paper's text states."
-NEAR_MISSES = " Thin and grey, and not counted: runs with other numbers of sequences than the paper's."
+NEAR_MISSES = "Thin and grey, and not counted: runs with other numbers of sequences than the paper's."
 NEAR_MISS_DASHES = ("solid", "longdash", "dot", "dashdot")
 """The dashes of near misses in one panel; "dash" is the baseline's."""
 
@@ -72,34 +72,29 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
 def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
     """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
     artifact = part.artifact
-    name = f"{capitalized(artifact.name)}, {panel_title(part, panel)}"
     printed = _printed_panel(part, panel)
     if artifact.shows == "gradient_norms":
-        return _gradient_norms(name, panel, styles, printed.printed if printed else [])
-    missing = f" Not measured: {printed.missing_names}." if printed and printed.missing_names else ""
+        return _gradient_norms(artifact.name, panel, styles, printed.printed if printed else [])
+    missing = [f"not measured: {printed.missing_names}"] if printed and printed.missing_names else []
     if artifact.shows == "over_length":
         drawn = over_length(panel, styles)
-        return {"paper": (f"{name}: {drawn[0]}{missing}", drawn[1])} if drawn else {}
+        return {"paper": (drawn[0].also([*facts_of(artifact.name, panel), *missing]), drawn[1])} if drawn else {}
     if artifact.shows == "orthogonality":
-        figure, what = figures.orthogonality(panel, styles, artifact.x), "distance from orthogonal, ‖W*W − I‖"
-    else:
-        metric = panel.metric_named(artifact.metric)
-        marks = _published(printed, metric.name, artifact.split)
-        bests = [each.label for each in printed.printed if figures.is_of_all_epochs(each)] if printed else []
-        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks, bests)
-        _add_printed_curves(figure, part, panel, styles)
-        what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
-        if not any("model" in trace.get("meta", {}) for trace in figure.data):
-            figure = None
-        else:
-            if words := published_words(figure):
-                missing = f" {words}{missing}"
-            if printed:
-                missing += NEAR_MISSES if _add_near_misses(figure, part.artifact, printed.near_misses) else ""
-    if figure is None:
+        distances = figures.orthogonality(panel, styles, artifact.x)
+        words = caption("Distance from orthogonal, ‖W*W − I‖", artifact.name, panel).also(missing)
+        return {"paper": (words, distances)} if distances else {}
+    metric = panel.metric_named(artifact.metric)
+    marks = _published(printed, metric.name, artifact.split)
+    bests = [each.label for each in printed.printed if figures.is_of_all_epochs(each)] if printed else []
+    figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks, bests)
+    _add_printed_curves(figure, part, panel, styles)
+    if not any("model" in trace.get("meta", {}) for trace in figure.data):
         return {}
-    words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
-    return {"paper": (words + missing, figure)}
+    notes = [BASELINE_WORDS] if panel.baseline is not None and not artifact.metric else []
+    notes += published_notes(figure)
+    if printed and _add_near_misses(figure, artifact, printed.near_misses):
+        notes.append(NEAR_MISSES)
+    return {"paper": (caption("Learning curves", artifact.name, panel).also(missing, notes), figure)}
 
 
 def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[NearMiss]) -> bool:
@@ -178,9 +173,10 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles, printed: Sequen
         figure = figures.gradient_norms(panel, styles, (last,), norm, states=("h",))
         if figure is not None:
             moment = "after training" if last else "at the beginning of training"
-            what = f"{name}, {moment}: {figures.NORMS[norm]} of the loss by h at every step"
-            stated = f" {STATED_WORDS}" if _add_levels(figure, panel, styles, printed, last) else ""
-            drawn[moment] = (f"{caption(what, panel)}{stated}{figures.about_gradients(figure)}", figure)
+            notes = [STATED_WORDS] if _add_levels(figure, panel, styles, printed, last) else []
+            notes += figures.about_gradients(figure)
+            words = caption(figures.NORMS[norm], name, panel).also([moment], notes)
+            drawn[moment] = (words, figure)
     return drawn
 
 

@@ -15,7 +15,7 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.analysis.logged import Vectors, named
 from orthobench.metric import STEP
-from orthobench.reporting.account.captions import BAND, capitalized, caption
+from orthobench.reporting.account.captions import Caption, caption, facts_of
 from orthobench.reporting.figures import figures
 from orthobench.reporting.figures.drawing import add_curve, empty_figure, show_gaps, span_a_decade
 from orthobench.reporting.figures.figure_record import Figure
@@ -25,12 +25,36 @@ from orthobench.reporting.figures.styles import GREY, PALETTE, Style, Styles
 
 MOST = 8
 """The most curves over length in one figure; more cannot be told apart."""
+DISTANCES = (
+    "Distance from orthogonal of the stored matrices, the product in double precision (thick) and in the run's (thin)"
+)
 HEAT_MAP = (
-    "norm of the state's gradient by every input after training; colours: six decades below the largest value, median "
+    "Norm of the state's gradient by every input after training; colours: six decades below the largest value, median "
     "over seeds"
 )
-BACK = "gradient of the last state k steps back, and its bound (dotted), after training; thin: before"
-ALONG = "of a step's Jacobian along a sequence, mean over seeds; thin: before training"
+FIXED = {"figure 6": "the long-term state fixed"}
+"""What is fixed while the sizes of a figure grow; in the other figures all units are."""
+BOUNDS = {
+    "state": "Gradient of the last state by the state k steps back, and its bound (dotted), after training",
+    "input": "Gradient of the last state by the input k steps back, and its bound (dotted), after training",
+}
+POWERS = "Norms of the powers of the recurrent matrices after training"
+STABILITY = {
+    "modulus_max": (
+        "largest |1 + ελ|",
+        "Largest |1 + ελ| of a step's Jacobian along a sequence, mean over seeds; the steps are stable up to 1",
+    ),
+    "real_max": (
+        "largest Re λ",
+        "Largest Re λ of a step's Jacobian along a sequence, mean over seeds; the equation in time is stable up to 0",
+    ),
+}
+"""The axis and the caption of each vector of the probe `euler_stability`."""
+MODULI = "Moduli of a step's Jacobian after training, mean over seeds and standard deviation"
+SINGLE = "Eigenvalues of a step's Jacobian after training, at a few steps"
+WHOLE = "Eigenvalues of the Jacobian of the last state by the first, over the whole sequence, after training"
+RATIOS = Caption("Measured versus published minutes; on the dashed line all ratios between models are as published")
+BEFORE = "Thin lines: before training."
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
 
 
@@ -48,8 +72,7 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
     show_gaps(figure)
     figure.layout["yaxis"].pop("range", None)  # that of the thick lines alone
     span_a_decade(figure)
-    what = "distance from orthogonal of the stored matrices, the product in double precision (thick), the run's (thin)"
-    return {figure_name: (_caption(figure_name, what, condition, BAND), figure)}
+    return {figure_name: (caption(DISTANCES, figure_name, condition), figure)}
 
 
 def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
@@ -59,9 +82,8 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
         for last, moment in ((False, "at the beginning of training"), (True, "at the end of training")):
             figure = figures.gradient_norms(condition, styles, (last,), norm)
             if figure is not None:
-                what = f"{words} of the loss by the state at every step of one batch, {moment}"
-                words_below = _caption(figure_name, what, condition, BAND) + figures.about_gradients(figure)
-                drawn[f"{figure_name} {norm} {'end' if last else 'start'}"] = (words_below, figure)
+                below = caption(words, figure_name, condition).also([moment], figures.about_gradients(figure))
+                drawn[f"{figure_name} {norm} {'end' if last else 'start'}"] = (below, figure)
     return drawn
 
 
@@ -96,8 +118,8 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             )
             figure.update_yaxes(autorange="reversed", rangemode="normal")
             figure.update_layout(hovermode="closest", showlegend=False)
-            what = f"{variant.label}, {part}: {HEAT_MAP}"
-            drawn[f"{variant.label} {part}"] = (_caption(figure_name, what, condition), figure)
+            words = caption(HEAT_MAP, figure_name, condition, has_bands=False).also([f"{variant.label}, {part}"])
+            drawn[f"{variant.label} {part}"] = (words, figure)
     return drawn
 
 
@@ -113,10 +135,10 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     name = ordered[0].label.partition(", ")[0]
     _add_ends(ends, by_size, name, styles.of_model(ordered[0].run.model), len(ordered[0].runs))
     ends.update_yaxes(type="log", rangemode="normal")
-    constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
+    fixed = [FIXED.get(figure_name, "all units fixed")]
     return {
-        f"{figure_name} curves": (_caption(figure_name, f"learning curves, {constraint}", condition, BAND), learning),
-        f"{figure_name} ends": (_caption(figure_name, f"the end by size, {constraint}", condition, BAND), ends),
+        f"{figure_name} curves": (caption("Learning curves", figure_name, condition).also(fixed), learning),
+        f"{figure_name} ends": (caption("The end by size", figure_name, condition).also(fixed), ends),
     }
 
 
@@ -125,7 +147,7 @@ def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Draw
     drawn: Drawn = {}
     learning = figures.learning_curves(condition, styles)
     if learning.data:
-        drawn[f"{figure_name} curves"] = (_caption(figure_name, "learning curves", condition, BAND), learning)
+        drawn[f"{figure_name} curves"] = (caption("Learning curves", figure_name, condition), learning)
     for setting in _numbers_that_differ(condition.variants):
         by_value: dict[float, list[float]] = {}
         for variant in condition.variants:
@@ -135,30 +157,26 @@ def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Draw
         model, seeds = condition.variants[0].run.model, len(condition.variants[0].runs)
         _add_ends(ends, dict(sorted(by_value.items())), model, styles.of_model(model), seeds)
         if ends.data:
-            drawn[f"{figure_name} ends"] = (_caption(figure_name, "the end by a setting", condition, BAND), ends)
+            drawn[f"{figure_name} ends"] = (caption("The end by a setting", figure_name, condition), ends)
     return drawn
 
 
 def euler_stability(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the largest |1 + eps lambda| and the largest Re lambda of the steps, before and after training."""
-    labels = {
-        "modulus_max": ("largest |1 + ελ|", "the steps are stable up to 1"),
-        "real_max": ("largest Re λ", "the differential equation is stable up to 0"),
-    }
     drawn: Drawn = {}
-    for name, (axis, limit) in labels.items():
+    for name, (axis, what) in STABILITY.items():
         figure = empty_figure("step t", axis)
         for variant, style in styled(condition, styles, figure):
             _add_by_step(figure, variant, style, "euler_stability/steps", f"euler_stability/{name}")
         if figure.data:
-            drawn[name] = (_caption(figure_name, f"{axis} {ALONG}; {limit}", condition), figure)
+            drawn[name] = (_before_and_after(what, figure_name, condition), figure)
     return drawn
 
 
 def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the gradients of the last state by earlier ones and by inputs, their bounds, and the norms of W's powers."""
     drawn: Drawn = {}
-    for kind in ("state", "input"):
+    for kind, what in BOUNDS.items():
         figure = empty_figure("steps back k", f"gradient by the {kind}, 2-norm", logarithmic=True)
         for variant, style in styled(condition, styles, figure):
             prefix = f"gradient_bound/{kind}/"
@@ -169,7 +187,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
                 _add_by_step(figure, variant, bound, lags, f"gradient_bound/{kind}_bound/{part}", f"{label}, bound")
         span_a_decade(figure)
         if figure.data:
-            drawn[f"{kind}s"] = (_caption(figure_name, f"by the {kind}, {BACK}", condition), figure)
+            drawn[f"{kind}s"] = (_before_and_after(what, figure_name, condition), figure)
     powers = empty_figure("power k", "‖W<sup>k</sup>‖", logarithmic=True)
     for variant, style in styled(condition, styles, powers):
         prefix = "transient_growth/norms/"
@@ -178,8 +196,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
             _add_by_step(powers, variant, style, "transient_growth/powers", name, label)
     span_a_decade(powers)
     if powers.data:
-        what = "norms of the powers of the recurrent matrices after training; thin: before"
-        drawn["powers"] = (_caption(figure_name, what, condition), powers)
+        drawn["powers"] = (_before_and_after(POWERS, figure_name, condition), powers)
     return drawn
 
 
@@ -195,14 +212,10 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         _add_cloud(whole, _vectors_at(last, end_to_end), variant.label, style)
     if not along.data:
         return {}
-    moduli = "moduli of a step's Jacobian, mean over seeds and standard deviation after training; thin: mean before"
     return {
-        "moduli": (_caption(figure_name, moduli, condition), along),
-        "steps": (_caption(figure_name, "a step's Jacobian after training, at a few steps", condition), single),
-        "whole": (
-            _caption(figure_name, "last state by first, over the whole sequence, after training", condition),
-            whole,
-        ),
+        "moduli": (_before_and_after(MODULI, figure_name, condition), along),
+        "steps": (caption(SINGLE, figure_name, condition, has_bands=False), single),
+        "whole": (caption(WHOLE, figure_name, condition, has_bands=False), whole),
     }
 
 
@@ -215,18 +228,17 @@ def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     if drawn is None:
         return {}
     words, figure = drawn
-    return {figure_name: (f"{capitalized(figure_name)}: {words}", figure)}
+    return {figure_name: (words.also(facts_of(figure_name, condition)), figure)}
 
 
 def tracking(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the metric over the test length, and over the iterations, of the same variants."""
     drawn = lengths(figure_name, condition, styles)
     if drawn:
-        best = best_over_length(condition, MOST)
-        figure = figures.learning_curves(replace(condition, variants=best), styles, "iteration")
+        best = replace(condition, variants=best_over_length(condition, MOST))
         drawn[f"{figure_name} iterations"] = (
-            _caption(figure_name, "learning curves of the same variants", replace(condition, variants=best)),
-            figure,
+            caption("Learning curves of the same variants", figure_name, best),
+            figures.learning_curves(best, styles, "iteration"),
         )
     return drawn
 
@@ -263,11 +275,11 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
         figure.update_xaxes(range=[-reach, reach], constrain="domain")
         figure.update_yaxes(range=[-reach, reach], scaleanchor="x", constrain="domain", rangemode="normal")
         figure.update_layout(hovermode="closest", showlegend=False, margin={"l": 40, "r": 8, "t": 8, "b": 40})
-        drawn[panel["panel"]] = (f"({panel['panel']}) {panel['what']}", figure)
+        drawn[panel["panel"]] = (Caption(f"({panel['panel']}) {panel['what']}"), figure)
     return drawn
 
 
-def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -> tuple[str, Figure]:
+def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -> tuple[Caption, Figure]:
     """Draw measured over published minutes; if points are parallel to the diagonal, the ratios agree with the table.
 
     Args:
@@ -296,14 +308,11 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         line={"color": GREY, "dash": "dash", "width": 1.5},
     )
     figure.update_layout(hovermode="closest")
-    return (
-        "Table 3: measured versus published minutes; on the dashed line all ratios between models are as published.",
-        figure,
-    )
+    return RATIOS, figure
 
 
-def _caption(figure_name: str, what: str, condition: Condition, band: str = "") -> str:
-    return caption(f"{capitalized(figure_name)}: {what}", condition, band=band)
+def _before_and_after(what: str, figure_name: str, condition: Condition) -> Caption:
+    return caption(what, figure_name, condition, has_bands=False).also(notes=[BEFORE])
 
 
 def _numbers_that_differ(variants: Sequence[VariantData]) -> list[str]:

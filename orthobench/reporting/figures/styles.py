@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count, product
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import UsageError
@@ -40,6 +41,11 @@ backgrounds."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
+LOOKS = tuple(
+    (DASHES[step % len(DASHES)], ALL_SYMBOLS[(step + step // len(DASHES)) % len(ALL_SYMBOLS)])
+    for step in range(len(DASHES) * len(ALL_SYMBOLS))
+)
+"""Every pair of a dash and a symbol once; two that follow each other differ in both."""
 NEAR = 8
 """The models of a condition, the best first, whose colours differ before those of others do."""
 PARTS = 4
@@ -59,6 +65,10 @@ class Style:
         """The colour's index in the palette, by which the page finds the brighter colour for a dark background."""
         return (*PALETTE, GREY).index(self.color)
 
+    def turned(self, turn: int) -> Style:
+        """Return the style in a later colour of the palette; 0 is its own."""
+        return replace(self, color=PALETTE[(self.number + turn) % len(PALETTE)]) if turn else self
+
     @property
     def band(self) -> str:
         """The colour of a band between seeds."""
@@ -69,30 +79,19 @@ class Style:
 class Styles:
     """A style for every model in a report: that of its look, or a free one for a model without a look.
 
-    A model without a look gets a colour and dash that no other model in the report has, as long as there are any left.
-    Up to 864 models, no two share colour, dash and symbol.
-
-    Args:
-        earlier: the styles of an earlier page, whose lines are reused if its models had the same styles.
+    A model without a look gets one that no built-in model has, and no other model in the report, while there are any.
     """
 
-    def __init__(self, conditions: Sequence[Condition], earlier: Styles | None = None) -> None:
+    def __init__(self, conditions: Sequence[Condition]) -> None:
         models = {variant.run.model for condition in conditions for variant in condition.variants}
         shipped = shipped_styles()
         styles = {model: style for model, style in shipped.items() if model in models}
-        for model in sorted(models - shipped.keys()):
-            styles[model] = _other(styles.values(), shipped.values())
+        free = _free_looks(shipped.values())
+        styles |= {model: _style_of(*next(free)[1]) for model in sorted(models - shipped.keys())}
         colors = _colors_of_report(conditions, styles)
         own = {model: replace(styles[model], color=color) for model, color in colors.items()}
         self._styles = shipped | styles | own
         self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
-        if earlier is not None and earlier._styles == self._styles:
-            present = {id(condition) for condition in conditions}
-            self._lines = {number: lines for number, lines in earlier._lines.items() if number in present}
-
-    def looks(self, conditions: Sequence[Condition]) -> dict[str, Style]:
-        """Return the styles of the models of these conditions, from which the styles of their lines follow."""
-        return {v.run.model: self._styles[v.run.model] for condition in conditions for v in condition.variants}
 
     def of_model(self, model: str) -> Style:
         """Return a model's style."""
@@ -113,24 +112,18 @@ class Styles:
 
     def _assigned(self, condition: Condition) -> dict[tuple[str, int], Style]:
         """Return the style of each line by the variant's label and the part; a single model uses all colours."""
-        styles: dict[tuple[str, int], Style] = {}
-        taken = _Taken()
+        first = {variant.run.model: variant.label for variant in reversed(condition.variants)}
         models = [*dict.fromkeys(variant.run.model for variant in condition.variants)]
         colors = self._colors(models)
-        first: set[str] = set()
-        for variant in condition.variants:
-            if (model := variant.run.model) not in first:
-                first.add(model)
-                own = replace(self.of_model(model), color=colors[model])
-                styles[variant.label, 0] = taken.add_like(own) if own in taken.styles else taken.add(own)
-        for part in range(PARTS):
-            for variant in condition.variants:
-                if (variant.label, part) not in styles:
-                    own = replace(self.of_model(variant.run.model), color=colors[variant.run.model])
-                    if len(models) == 1:
-                        turn = len(styles)
-                        own = replace(own, color=PALETTE[(own.number + turn) % 12] if turn < len(PALETTE) else GREY)
-                    styles[variant.label, part] = taken.add_like(own)
+        styles = {(first[model], 0): replace(self.of_model(model), color=colors[model]) for model in models}
+        free = _free_looks(styles.values())
+        for part, variant in product(range(PARTS), condition.variants):
+            if (variant.label, part) not in styles:
+                own = replace(self.of_model(variant.run.model), color=colors[variant.run.model])
+                if len(models) == 1:
+                    own = own.turned(len(styles)) if len(styles) < len(PALETTE) else replace(own, color=GREY)
+                turn, look = next(free)
+                styles[variant.label, part] = Style(own.turned(turn).color, *look)
         return styles
 
     def _colors(self, models: Sequence[str]) -> dict[str, str]:
@@ -181,76 +174,18 @@ def look_of(model: str, look: str) -> Style:
             f"the look '{look}' of the model {model} should be a dash ({', '.join(DASHES)}) and a symbol "
             f"({', '.join(ALL_SYMBOLS)}), such as 'dash square'"
         )
-    return Style(PALETTE[_number(dash, symbol)], dash, symbol)
+    return _style_of(dash, symbol)
 
 
-def _number(dash: str, symbol: str) -> int:
-    """Return the number of a look's colour; each of the twelve has six of the 72 looks."""
+def _style_of(dash: str, symbol: str) -> Style:
+    """Return the style of a look; each of the twelve colours has six of the 72 looks."""
     row, column = DASHES.index(dash), ALL_SYMBOLS.index(symbol)
-    return (column - row) % len(SYMBOLS) + len(SYMBOLS) * ((row + column // len(SYMBOLS)) % 2)
+    number = (column - row) % len(SYMBOLS) + len(SYMBOLS) * ((row + column // len(SYMBOLS)) % 2)
+    return Style(PALETTE[number], dash, symbol)
 
 
-def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
-    """Return a style that no shipped and no present model has; if none is left, the first one again."""
-    present, shipped = {*present}, {*shipped}
-    lines = {(style.color, style.dash) for style in present}
-    looks = {(style.dash, style.symbol) for style in (*present, *shipped)}
-    free = [style for style in _all_styles() if style not in shipped and style not in present] or _all_styles()
-
-    def shared(style: Style) -> tuple[bool, bool]:
-        return (style.color, style.dash) in lines, (style.dash, style.symbol) in looks
-
-    return min(free, key=shared)  # the first of the best
-
-
-@cache
-def _all_styles() -> tuple[Style, ...]:
-    """Return every style once, by sets in which each pair of dash and symbol occurs once."""
-    return tuple(
-        Style(PALETTE[(_number(dash, symbol) + turn) % len(PALETTE)], dash, symbol)
-        for turn in range(len(PALETTE))
-        for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS)
-        for dash in DASHES
-        for symbol in symbols
-    )
-
-
-class _Taken:
-    """The styles of a figure's lines so far, and their pairs of dash and symbol."""
-
-    def __init__(self) -> None:
-        self.styles: set[Style] = set()
-        self._looks: set[tuple[str, str]] = set()
-        self._free: dict[Style, Iterator[Style]] = {}
-
-    def add(self, style: Style) -> Style:
-        """Take a style, and return it."""
-        self.styles.add(style)
-        self._looks.add((style.dash, style.symbol))
-        return style
-
-    def add_like(self, own: Style) -> Style:
-        """Take a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
-        # One search for all lines of a model, because a style that was taken at the last line is still taken.
-        return self.add(next(self._free.setdefault(own, self._search(own)), own))
-
-    def _search(self, own: Style) -> Iterator[Style]:
-        """Yield the styles that are free when the search comes to them."""
-        for look in _looks(own.dash, own.symbol):
-            if look not in self._looks:
-                yield Style(own.color, *look)
-        for turn in range(len(PALETTE)):
-            color = PALETTE[(own.number + turn) % len(PALETTE)]
-            for look in _looks(own.dash, own.symbol):
-                if (style := Style(color, *look)) not in self.styles:
-                    yield style
-
-
-@cache
-def _looks(dash: str, symbol: str) -> tuple[tuple[str, str], ...]:
-    """Return every pair of dash and symbol once: first those that differ from this pair in both."""
-    first, second = DASHES.index(dash), ALL_SYMBOLS.index(symbol)
-    steps = ((step, step + step // len(DASHES)) for step in range(1, len(DASHES) * len(ALL_SYMBOLS) + 1))
-    return tuple(
-        (DASHES[(first + step) % len(DASHES)], ALL_SYMBOLS[(second + turn) % len(ALL_SYMBOLS)]) for step, turn in steps
-    )
+def _free_looks(taken: Iterable[Style]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the looks that none of these styles has, again and again, each with how often it came before."""
+    present = {(style.dash, style.symbol) for style in taken}
+    free = [look for look in LOOKS if look not in present] or LOOKS
+    return ((turn, look) for turn in count() for look in free)

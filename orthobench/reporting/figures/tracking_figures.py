@@ -11,6 +11,7 @@ import numpy as np
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.analysis.logged import named
+from orthobench.reporting.account.captions import Caption
 from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
@@ -20,17 +21,26 @@ from orthobench.reporting.figures.styles import GREY, PALETTE
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
 FILLED = "Filled: the run learned the task at all training lengths. Open: it did not, and has no state to lose."
-
-HORIZONS = (
+HORIZONS = Caption(
     "Horizon implied by the distinguishability ratio, where it crosses the decoder's threshold, against the "
     "measured one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect "
-    "(1): one point for each run whose decoder reads the states of the training sequences. Both come from the margins "
-    "of the same test sequences, so this is no forecast. Outermost points: beyond the longest test. The correlation is "
-    "that of the logarithms, over the runs whose states are read at all training lengths, with both horizons within "
-    "the tests."
+    "(1): one point for each run whose decoder reads the states of the training sequences",
+    notes=[
+        "Both come from the margins of the same test sequences, so this is no forecast.",
+        "Outermost points: beyond the longest test.",
+        "The correlation is that of the logarithms, over the runs whose states are read at all training lengths, with "
+        "both horizons within the tests.",
+        FILLED,
+    ],
 )
-BY_FAMILY = "Measured horizon by family, one point for each run; within a family, tasks are in the order of the tables."
-EIGENVALUES = "Smallest real part of the eigenvalues of a step's Jacobian after training, against the measured horizon."
+BY_FAMILY = Caption(
+    "Measured horizon by family, one point for each run; within a family, tasks are in the order of the tables",
+    notes=[FILLED],
+)
+EIGENVALUES = Caption(
+    "Smallest real part of the eigenvalues of a step's Jacobian after training, against the measured horizon",
+    notes=[FILLED],
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,13 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
         return {}
     colors = dict(zip(sorted({run.family for run in runs}), PALETTE * 2, strict=False))
     predicted = [run for run in runs if run.horizon.is_predicted]
-    drawn: Drawn = {"horizons": (f"{HORIZONS} {FILLED}", _predicted(predicted, colors))} if predicted else {}
-    drawn["families"] = (f"{BY_FAMILY} {FILLED}", _by_family(runs, colors))
+    drawn: Drawn = {"horizons": (HORIZONS, _predicted(predicted, colors))} if predicted else {}
+    drawn["families"] = (BY_FAMILY, _by_family(runs, colors))
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
     known = [run for run in runs if id(run) in lowest]
     if known:
         figure = _scatter(known, "smallest real part of an eigenvalue", lambda run: lowest[id(run)], colors)
-        drawn["eigenvalues"] = (f"{EIGENVALUES} {FILLED}", figure)
+        drawn["eigenvalues"] = (EIGENVALUES, figure)
     return drawn
 
 

@@ -12,10 +12,8 @@ from markupsafe import Markup
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.reporting.account.account import Account
-from orthobench.reporting.account.captions import brief
 from orthobench.reporting.account.names import short_labels
 from orthobench.reporting.account.paper_views import ArtifactView
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.drawing import remarks
 from orthobench.reporting.figures.drawn_studies import draw_study
@@ -41,7 +39,6 @@ class Part:
     Attributes:
         key: the key of the condition or panel, or "study-" and the name of the study.
         figures: captions and figures, by name.
-        remarks: what is said after each caption, by name.
         block: the data of the figures.
         command: what measures them; empty for conditions, whose runs have their own commands.
         tables: the tables of a study.
@@ -49,7 +46,6 @@ class Part:
 
     key: str
     figures: Drawn
-    remarks: dict[str, str]
     block: Markup
     command: str = ""
     tables: Sequence[Table] = ()
@@ -69,49 +65,35 @@ class Drawings:
     file_names: dict[str, tuple[str, str]]
 
 
-def draw(account: Account, cache: PartCache) -> Drawings:
-    """Draw what is measured; of earlier drawings, those of results that have changed are drawn again."""
+def draw(account: Account) -> Drawings:
+    """Draw what is measured."""
     conditions = [*account.conditions, *(each for result in account.studies for _, each in result.conditions)]
-    styles = cache("styles", conditions, None, lambda: Styles(conditions, cache.previous("styles")))
+    styles = Styles(conditions)
     count = sum(len(condition.variants) for condition in account.conditions)
     points = FEW_POINTS if count >= MANY_VARIANTS else None
     panels = [(part, panel) for view in account.papers for part in view.artifacts for panel in part.panels]
     parts = [
-        *(_study_part(result, styles, cache) for result in account.studies),
-        *(_condition_part(condition, styles, cache, points) for condition in account.conditions),
-        *(_panel_part(part, panel, styles, cache) for part, panel in panels),
+        *(_study_part(result, styles) for result in account.studies),
+        *(_condition_part(condition, styles, points) for condition in account.conditions),
+        *(_panel_part(part, panel, styles) for part, panel in panels),
     ]
     return Drawings(styles, {part.key: part for part in parts}, _file_names(account))
 
 
-def _study_part(result: StoredStudy, styles: Styles, cache: PartCache) -> Part:
-    name = result.study.name
-
-    def build() -> Part:
-        tables = study_tables(result)
-        return _part(f"study-{name}", draw_study(result, styles), command=f"orthobench study {name}", tables=tables)
-
-    looks = styles.looks([condition for _, condition in result.conditions])
-    return cache(f"figures-study-{name}", [result], looks, build)
+def _study_part(result: StoredStudy, styles: Styles) -> Part:
+    name, figures = result.study.name, draw_study(result, styles)
+    return _part(f"study-{name}", figures, command=f"orthobench study {name}", tables=study_tables(result))
 
 
-def _condition_part(condition: Condition, styles: Styles, cache: PartCache, points: int | None) -> Part:
-    def build() -> Part:
-        lengths = over_length(condition, styles, words_of=brief)
-        figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
-        return _part(condition.key, figures, rates=_rates(condition), points=points)
-
-    return cache(f"figures-{condition.key}", [condition], styles.looks([condition]), build)
+def _condition_part(condition: Condition, styles: Styles, points: int | None) -> Part:
+    lengths = over_length(condition, styles)
+    figures = condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
+    return _part(condition.key, figures, rates=_rates(condition), points=points)
 
 
-def _panel_part(part: ArtifactView, panel: Condition, styles: Styles, cache: PartCache) -> Part:
-    def build() -> Part:
-        command = fill_command(part.artifact, part.printed, part.printed)
-        return _part(panel.key, panel_figures(part, panel, styles), rates=_rates(panel), command=command)
-
-    variants = [variant for each in part.panels for variant in each.variants]
-    values = styles.looks([panel]), [variant.label for variant in variants]
-    return cache(f"figures-{panel.key}", [run for variant in variants for run in variant.runs], values, build)
+def _panel_part(part: ArtifactView, panel: Condition, styles: Styles) -> Part:
+    command = fill_command(part.artifact, part.printed, part.printed)
+    return _part(panel.key, panel_figures(part, panel, styles), rates=_rates(panel), command=command)
 
 
 def _part(
@@ -123,9 +105,9 @@ def _part(
     points: int | None = None,
 ) -> Part:
     plain = {name: figure_json(figure, points) for name, (_, figure) in figures.items()}
-    words = {name: remarks(figure) for name, (_, figure) in figures.items()}
+    explained = {name: (caption.also(*remarks(figure)), figure) for name, (caption, figure) in figures.items()}
     data = json_block(f"figures-{key}", {"figures": plain, "rates": rates})
-    return Part(key, figures, words, data, command, tables)
+    return Part(key, explained, data, command, tables)
 
 
 def _rates(condition: Condition) -> dict[str, list[float | None]]:

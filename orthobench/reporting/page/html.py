@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
 from orthobench.papers import Study
 from orthobench.reporting.account.abilities import questions
 from orthobench.reporting.account.account import Account, account_of, compute_account
 from orthobench.reporting.account.commentary import NONE, Commentary
 from orthobench.reporting.account.contents import Contents
-from orthobench.reporting.account.part_cache import PartCache
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.account.studies import find_result
 from orthobench.reporting.figures.styles import PALETTE, Styles
@@ -63,7 +60,6 @@ def build_page(
     scope: Scope,
     variant_keys: Mapping[str, str],
     sweeps: Sequence[Mapping[str, Any]] | None = None,
-    cache: PartCache | None = None,
     commentary: Commentary = NONE,
 ) -> tuple[str, Contents]:
     """Return the text of the page and its contents.
@@ -71,14 +67,12 @@ def build_page(
     Args:
         variant_keys: as for `write_html`; also `commentary`.
         sweeps: the sweeps that train now (`running_sweeps`), on a page that a server updates.
-        cache: the parts of an earlier page with the same scope, of which those with changed runs are built again.
 
     Raises:
         UsageError: no run is in scope, the paper is unknown, or a remark is about nothing.
     """
-    cache = cache or PartCache()
-    account = compute_account(store, scope, variant_keys, cache, commentary)
-    return _page(account, sweeps, cache), account.contents
+    account = compute_account(store, scope, variant_keys, commentary)
+    return _page(account, sweeps), account.contents
 
 
 def empty_page(sweeps: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -115,15 +109,14 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with `out`") from error
 
 
-def _page(account: Account, sweeps: Sequence[Mapping[str, Any]] | None = None, cache: PartCache | None = None) -> str:
+def _page(account: Account, sweeps: Sequence[Mapping[str, Any]] | None = None) -> str:
     """Draw an account, pack the data of its page, and fill in the templates."""
-    cache = cache or PartCache()
-    drawn = draw(account, cache)
+    drawn, points = draw(account), points_for(len(account.runs))
     blocks = [
         plotly_block(),
         *_indexes(account, drawn.styles, sweeps or ()),
         *(part.block for part in drawn.parts.values()),
-        *_run_blocks(account, cache),
+        *(json_block(f"runs-{each.key}", run_details(each, points)) for each in account.conditions),
         json_block("about", account.plugins),
         *([json_block("abilities", questions(account.abilities))] if account.abilities else []),
     ]
@@ -161,16 +154,6 @@ def _indexes(account: Account, styles: Styles, sweeps: Sequence[Mapping[str, Any
     }
     environments = {run.environment.digest: run.environment.flat_facts for run in account.runs}
     return [json_block("index", index), json_block("environments", environments)]
-
-
-def _run_blocks(account: Account, cache: PartCache) -> list[Markup]:
-    """Return the details of the runs of each condition."""
-    points = points_for(len(account.runs))
-
-    def build(condition: Condition) -> Markup:
-        return json_block(f"runs-{condition.key}", run_details(condition, points))
-
-    return [cache(f"runs-{each.key}", [each], points, partial(build, each)) for each in account.conditions]
 
 
 @functools.cache

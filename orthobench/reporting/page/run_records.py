@@ -175,13 +175,8 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
 
 
 def points_for(count: int) -> int:
-    """Return the number of points per curve for this number of runs.
-
-    It changes in steps of a third or a half, so that one more run seldom changes the curves of all others.
-    """
-    most = min(POINTS, POINTS_IN_ALL // max(count, 1))
-    steps = (step for size in range(most.bit_length()) for step in (2**size, 2**size * 3 // 2) if step <= most)
-    return max(FEWEST_POINTS, *steps) if most < POINTS else POINTS
+    """Return the number of points per curve for this number of runs."""
+    return max(FEWEST_POINTS, min(POINTS, POINTS_IN_ALL // max(count, 1)))
 
 
 def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:

@@ -10,11 +10,7 @@ import jinja2
 from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
-from orthobench.analysis.aggregates import WIDEST
-from orthobench.analysis.claims import count_claims
 from orthobench.analysis.inference import MEANINGS
-from orthobench.analysis.paper_tables import TOLERANCE
-from orthobench.analysis.scores import SOLVED
 from orthobench.analysis.variants import chosen_tests, untimed
 from orthobench.papers import find_paper
 from orthobench.reporting.account.captions import capitalized
@@ -29,7 +25,7 @@ from orthobench.reporting.figures.drawn_studies import figures_of
 from orthobench.reporting.figures.figures import SCORES, without_score
 from orthobench.reporting.figures.paper_figures import printed_panels
 from orthobench.reporting.page.commentary import prose
-from orthobench.reporting.page.sparks import REACH, dot_plot, draw_gate, sketch, spark, strip
+from orthobench.reporting.page.sparks import dot_plot, draw_gate, sketch, spark, strip
 from orthobench.reporting.tables.condition_tables import seconds_heading
 from orthobench.reporting.tables.printed_numbers import numbers_table
 from orthobench.reporting.tables.reproduction import where_it_was_run
@@ -84,7 +80,6 @@ FILTERS = (
     capitalized,
     chosen_tests,
     cited,
-    count_claims,
     dot_plot,
     draw_gate,
     explanation,
@@ -115,12 +110,8 @@ CONSTANTS = {
     "glyphs": GLYPHS,
     "groups": GROUPS,
     "meanings": MEANINGS,
-    "reach": REACH,
     "scores": SCORES,
-    "solved_part": SOLVED,
     "statuses": STATUSES,
-    "tolerance": TOLERANCE,
-    "widest": WIDEST,
 }
 """What the page explains, the same for all results."""
 

@@ -23,10 +23,10 @@ def paper_tables(view: PaperView, for_print: bool = False, unmeasured: bool = Tr
     """Return a paper's tables with the published next to the measured values.
 
     Args:
-        for_print: give each verdict without its notes, which are too long for a column of a paper.
+        for_print: give each verdict without its notes and reason, which are too long for a column of a paper.
         unmeasured: whether to show the numbers that are not measured.
     """
-    tables = [_table(part.table, for_print, unmeasured) for part in view.artifacts if part.table]
+    tables = [published_and_measured(part.table, for_print, unmeasured) for part in view.artifacts if part.table]
     return [table for table in tables if table.rows]
 
 
@@ -56,7 +56,7 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
     table = tables.get(f"table {name}") or tables.get(name)
     if table is None:
         raise UsageError(f"{paper} has no table {name}; it has {', '.join(tables) or 'none'}")
-    records = _table(table).frame.to_dict("records")
+    records = published_and_measured(table).frame.to_dict("records")
     return pd.DataFrame(records).drop(columns=["paper", "artifact"])
 
 
@@ -71,9 +71,11 @@ HEADINGS = [
     "seeds",
     "verdict",
 ]
+REASONS = ["difference, in tolerances", "reason"]
 
 
-def _table(table: PaperTable, for_print: bool = False, unmeasured: bool = True) -> Table:
+def published_and_measured(table: PaperTable, for_print: bool = False, unmeasured: bool = True) -> Table:
+    """Return one of a paper's tables, as for `paper_tables`."""
     cells = [(row, label, cell) for row in table.rows for label, cell in row.cells.items()]
     cells = [each for each in cells if unmeasured or each[-1].measured is not None]
     shown = [
@@ -89,13 +91,14 @@ def _table(table: PaperTable, for_print: bool = False, unmeasured: bool = True) 
             ),
             str(cell.measured or ""),
             seeds_of(cell.variant) if cell.variant else "",
-            cell.words if for_print and cell.measured is not None else _verdict(cell),
+            cell.words if for_print and cell.measured is not None else verdict_text(cell),
+            *(() if for_print else ("" if cell.tolerances is None else f"{cell.tolerances:+.2g}", cell.reason)),
         ]
         for row, label, cell in cells
     ]
     title = f"{table.paper.key}, {table.artifact.name}: {table.artifact.title}"
     frame = pd.DataFrame([_record(table, *cell) for cell in cells], dtype=object)
-    return replace(table_of(title, HEADINGS, shown), frame=frame)
+    return replace(table_of(title, HEADINGS if for_print else HEADINGS + REASONS, shown), frame=frame)
 
 
 def _record(table: PaperTable, row: TableRow, label: str, cell: TableCell) -> dict[str, Any]:
@@ -135,12 +138,7 @@ def _record(table: PaperTable, row: TableRow, label: str, cell: TableCell) -> di
     }
 
 
-def measured_text(cell: TableCell) -> str:
-    """Return a cell's measured values with the verdict, or only the verdict."""
-    return _verdict(cell) if cell.measured is None else f"{cell.measured} ({_verdict(cell)})"
-
-
-def _verdict(cell: TableCell) -> str:
+def verdict_text(cell: TableCell) -> str:
     """Return the verdict on a cell, with what a reader has to know about its number."""
     variant = cell.variant
     if cell.measured is None or variant is None:

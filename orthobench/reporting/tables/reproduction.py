@@ -12,9 +12,8 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds
 from orthobench.analysis.judged import WORDS
-from orthobench.analysis.paper_tables import TableCell, TableRow
+from orthobench.analysis.paper_tables import TableCell
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
-from orthobench.analysis.variants import chosen_tests
 from orthobench.errors import counted
 from orthobench.metric import STEP
 from orthobench.reporting.account.abilities import Abilities, compute_abilities
@@ -26,10 +25,10 @@ from orthobench.reporting.account.paper_views import ArtifactView, PaperView
 from orthobench.reporting.account.printed_numbers import explanation, printed_numbers
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.figures.figures import scored
-from orthobench.reporting.tables.condition_tables import condition_table, seeds_of
-from orthobench.reporting.tables.paper_tables import measured_text
+from orthobench.reporting.tables.condition_tables import condition_table
+from orthobench.reporting.tables.paper_tables import published_and_measured
 from orthobench.reporting.tables.printed_numbers import numbers_table
-from orthobench.reporting.tables.table import Table, shown_median, table_of, write
+from orthobench.reporting.tables.table import Table, table_of, write
 from orthobench.spec.index import index
 from orthobench.store import Run, Status
 
@@ -73,7 +72,9 @@ def reproduction(
     for view in views:
         parts += _paper(view, commentary)
     if studies:
-        parts += ["## Studies\n", *(_study(result) for result in studies)]
+        hours = _hours_heading(run for result in studies for run in result.runs)
+        header = ["study", "source", "version", "runs", hours, "finding"]
+        parts += ["## Studies\n", _markdown([table_of("", header, list(map(_study, studies)))])]
     others = [c for c in shown if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
@@ -160,7 +161,7 @@ def _paper(view: PaperView, commentary: Commentary) -> list[str]:
         return []
     measured, total = view.coverage
     paper = view.paper
-    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} published results measured.\n"
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\nPublished results measured: {measured} of {total}\n"
     return [head, *(text for part in parts for text in _artifact(part, remarks[part.key]))]
 
 
@@ -168,10 +169,8 @@ def _artifact(part: ArtifactView, remarks: Sequence[Remark]) -> list[str]:
     artifact = part.artifact
     name = artifact.name[:1].upper() + artifact.name[1:]
     texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
-    cells = [(row, label, cell) for row in part.table.rows for label, cell in row.cells.items()] if part.table else []
-    measured = [entry for entry in cells if entry[2].measured is not None]
-    if measured:
-        texts.append(_markdown([_cells(measured)]))
+    if part.table and (measured := published_and_measured(part.table, unmeasured=False)).rows:
+        texts.append(_markdown([replace(measured, title="")]))
     if artifact.shows == "orthogonality":
         texts += [*map(_scores, part.panels), *(f"{note}\n" for note in artifact.notes)]
     else:
@@ -184,13 +183,14 @@ def _artifact(part: ArtifactView, remarks: Sequence[Remark]) -> list[str]:
         texts.append("".join(f"* **{each.about}**: {each.shown(verdicts[each.about])}\n" for each in remarks))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
-        texts.append(f"Not measured: {', '.join(labels)}.\n")
+        texts.append(f"Not measured: {', '.join(labels)}\n")
     return texts
 
 
 def figure_curves(panel: Condition) -> str:
-    """Return the final values of the measured curves in a figure's panel as a Markdown table."""
-    return _markdown([_curves(panel)])
+    """Return the results of the measured curves in a figure's panel as a Markdown table."""
+    baseline = "" if panel.baseline is None else f" (baseline {panel.baseline:.4g})"
+    return _markdown([replace(condition_table(panel, [panel]), title=f"{panel.title}{baseline}")])
 
 
 def _scores(panel: Condition) -> str:
@@ -203,7 +203,7 @@ def _scores(panel: Condition) -> str:
         for words in ["; ".join([switch.words for switch in curve.switches] or variant.backends)]
     ]
     header = ["model and matrix", "before training", "at the end", "seeds", "back ends"]
-    return _markdown([table_of(where(panel), header, rows)])
+    return _markdown([table_of(", ".join(where(panel)), header, rows)])
 
 
 def decided_claims(results: Sequence[ClaimResult]) -> str:
@@ -238,75 +238,17 @@ def _with_length(label: str, settings: dict[str, object]) -> str:
     return f"{label} (T = {length})" if length else label
 
 
-def _cells(cells: Sequence[tuple[TableRow, str, TableCell]]) -> Table:
-    rows = [
-        [
-            row.label,
-            label,
-            cell.printed_text,
-            measured_text(cell),
-            str(cell.measured.n if cell.measured else 0),
-            "" if cell.tolerances is None else f"{cell.tolerances:+.2g}",
-            cell.reason,
-        ]
-        for row, label, cell in cells
-    ]
-    header = [
-        "model",
-        "column",
-        "published",
-        "measured [90 % interval]",
-        "seeds",
-        "difference, in tolerances",
-        "reason",
-    ]
-    return table_of("", header, rows)
-
-
 def _with_words(cell: TableCell) -> str:
     """Return the measured number, with how it is computed if the paper states how it computed its number."""
     words = cell.measured.words if cell.measured else ""
     return f"{cell.measured} ({words})" if words else str(cell.measured)
 
 
-def _curves(condition: Condition) -> Table:
-    """Return the variants of a figure's panel as a table of numbers."""
-    chosen = chosen_tests(condition.variants)
-    rows = [
-        [
-            variant.label,
-            shown_median(variant.median),
-            shown_median(variant.final),
-            *(shown_median(getattr(variant, name)) for name in chosen),
-            seeds_of(variant),
-            str(variant.against_baseline or ""),
-            _hours(variant.runs),
-        ]
-        for variant in condition.variants
-    ]
-    baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
-    metric = f"{condition.metric.name}, end: median [95 %]"
-    hours = _hours_heading(_all_runs([condition]))
-    header = [
-        "model",
-        metric,
-        "final: median [95 %]",
-        *chosen.values(),
-        "seeds finished",
-        "better than baseline",
-        hours,
-    ]
-    return table_of(f"{condition.title}{baseline}", header, rows)
-
-
-def _study(result: StoredStudy) -> str:
-    runs = result.runs
-    of = f", {counted(len(runs), 'run')}, {_hours(runs)} {_hours_heading(runs)}" if runs else ""
-    small = " In the small version." if result.is_small else ""
-    study = result.study
-    place = f"own study after {study.source}" if study.is_own else study.figure
-    says = "Background" if study.is_own else "The paper"
-    return f"* {study.title} ({place}){of}.{small} {says}: {study.finding}\n"
+def _study(result: StoredStudy) -> list[str]:
+    runs, study = result.runs, result.study
+    source = f"own study after {study.source}" if study.is_own else study.figure
+    counts = [str(len(runs)), _hours(runs)] if runs else ["", ""]
+    return [study.title, source, "small" if result.is_small else "whole", *counts, study.finding]
 
 
 def _machines(conditions: Sequence[Condition], with_commits: bool = True) -> Table:

@@ -19,7 +19,7 @@ from orthobench.analysis.horizons import fits, horizons, median_horizon
 from orthobench.reporting.account.names import name_of
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.tables.table import Table, table_of
-from orthobench.store import Benchmark, Status
+from orthobench.store import Benchmark
 
 UNFITTED = "not fitted"
 """Stands for the longest held length of a model that does not hold the training lengths."""
@@ -34,6 +34,7 @@ HOLDS = (
     "The longest test length up to which the median seed is 90 % of the way from chance to 1, in means over some "
     "lengths. A plus sign marks the longest test length. Not fitted: it is not at the lengths of training."
 )
+LOST = "Diverged: training ended because the loss grew too large or was not finite."
 RESULTS = (
     "The main metric of all test sequences in the last test, in percent: the median over the finished seeds, and their "
     "range."
@@ -83,10 +84,8 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
         ]
         return table_of(caption, ("model", *figures), rows)
 
-    diverged = {cell: _diverged(variant) for cell, variant in variants.items()}
-    lost = (
-        " Diverged: training ended because the loss grew too large or was not finite." if any(diverged.values()) else ""
-    )
+    diverged = {cell: variant.diverged for cell, variant in variants.items()}
+    lost = f" {LOST}" if any(diverged.values()) else ""
 
     def with_diverged(texts: Mapping[tuple[str, str], tuple[float, str]]) -> dict[tuple[str, str], tuple[float, str]]:
         alone = {cell: (0.0, DIVERGED) for cell, number in diverged.items() if number}
@@ -99,10 +98,6 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
         table((READ if any(map(horizons, variants.values())) else HOLDS) + lost, with_diverged(lengths_held)),
         table(RESULTS, with_diverged(results)),
     ]
-
-
-def _diverged(variant: VariantData) -> int:
-    return sum(run.status == Status.DIVERGED for run in variant.runs)
 
 
 def _result(variant: VariantData) -> tuple[float, str] | None:

@@ -51,7 +51,7 @@ function answersTo(questions, one, other) {
   const words = rows.map(({ isOpen }, column) => (isOpen ? columns[column].word : "")).filter(Boolean);
   if (!words.length) return [list];
   const command = `${questions.command} ${words.join(",")} --models ${first.model},${second.model} --seeds ${seeds}`;
-  return [list, withAttributes(element("p", `With fewer than ${seeds} seeds of each no test can decide. This tunes both alike and trains ${seeds}:`), { class: "note" }), element("code", command), " ", copyButton(command)];
+  return [list, withAttributes(element("p", "With fewer seeds no test can decide. This command tunes both alike and trains as many as it takes:"), { class: "note" }), element("code", command), " ", copyButton(command)];
 }
 
 /**

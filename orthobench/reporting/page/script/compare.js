@@ -50,7 +50,7 @@ export async function fillCompare(state) {
   }
   view.replaceChildren(
     element("h2", `${records.length} runs compared`),
-    ...(keys.length > COMPARED ? [element("p", `The first ${COMPARED} of ${keys.length} ticked runs.`)] : []),
+    ...(keys.length > COMPARED ? [element("p", `ticked runs: ${keys.length}, shown: the first ${COMPARED}`)] : []),
     element("ul", null, ...links), element("p", null, link(`#runs?pick=${encodeURIComponent(keys.join(","))}`, "back to the table of runs")),
     element("h3", differing.length ? "Results, and the settings that differ" : "Results; no setting differs"), tableOf("Differences", ["", ...records.map(name)], rows),
     element("h3", "Curves"), plots,

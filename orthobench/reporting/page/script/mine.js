@@ -37,7 +37,7 @@ export async function fillMine(state) {
   const sections = await Promise.all(conditions.map((condition, number) => sectionOf(model, condition, all.filter((run) => run.condition === condition), planned.filter(({ task }) => task === condition.task).length, number < OPEN)));
   const papers = new Map(runs.flatMap(({ key }) => appearances[key] ?? []));
   const parts = [
-    ...(model in earlier ? [withAttributes(element("p", null, element("bdi", earlier[model]), " are hidden; ", element("code", "--all-versions"), " shows them."), { class: "note left-out" })] : []),
+    ...(model in earlier ? [withAttributes(element("p", null, "Runs of earlier versions are hidden; ", element("code", "--all-versions"), " shows them. ", element("bdi", earlier[model])), { class: "note left-out" })] : []),
     ...(papers.size ? [withAttributes(element("p", null, "In the papers' tables and figures: ", ...[...papers].flatMap(([place, text], number) => [...(number ? [" · "] : []), link(`#${place}`, text)])), { class: "note" })] : []),
     ...(planned.length ? [toCome(planned)] : []),
     ...sections,
@@ -108,7 +108,7 @@ async function sectionOf(model, condition, all, planned, isOpen) {
     element("summary", null, element("h3", condition.label), " ", withAttributes(element("span", place), { class: "note" })),
     withAttributes(element("ul", null, ...cards), { class: "cards" }), ...more,
     table(rows, condition, model),
-    withAttributes(element("p", null, `${seeds.words} This command trains ${several ? `the variant of the last run` : "the model"} with ${seeds.count} seeds; those that have run are not trained again. If they are not in results.db, add --db. `, link(`#${condition.key}?${new URLSearchParams({ model })}`, "All models on this task")), { class: "note" }),
+    withAttributes(element("p", null, seeds.words, " ", several ? "This command trains the variant of the last run." : "This command trains the model.", " Seeds that have run are not trained again. If they are not in results.db, add --db. ", link(`#${condition.key}?${new URLSearchParams({ model })}`, "All models on this task")), { class: "note" }),
     element("pre", command), copyButton(command),
   ), { class: "mine", "data-condition": condition.key });
   part.open = isOpen;
@@ -161,9 +161,9 @@ function ranked(groups, { model, group: newest }, { goal }) {
 async function enough(count, rivals) {
   const { deciding } = await unpackIndex();
   const needed = deciding[rivals - 1] ?? FEWEST_SEEDS;
-  if (count < FEWEST_SEEDS) return { count: FEWEST_SEEDS, words: `${count} seed${count === 1 ? " is" : "s are"} too few to rank the model.` };
-  if (count < needed) return { count: needed, words: `With ${needed} seeds of each model a test can decide between ${rivals === 1 ? "these two" : `these ${rivals + 1}`}.` };
-  return { count: 2 * count, words: `${count} seeds can decide; more make the interval of the median narrower.` };
+  if (count < FEWEST_SEEDS) return { count: FEWEST_SEEDS, words: "There are too few seeds to rank the model." };
+  if (count < needed) return { count: needed, words: "With more seeds of each a test can decide between these models." };
+  return { count: 2 * count, words: "There are enough seeds for a test; more make the interval of the median narrower." };
 }
 
 /**

@@ -32,6 +32,6 @@ export function plot(title, lines, { x, y, logarithmic = false, baseline = null,
   if (low === high && !logarithmic) layout.yaxis.range = low === 0 ? [-0.05, 1.05] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
   container.figure = { data, layout };
   container.rates = rates;
-  const drawn = container.longest ? `; drawn through the first and the most extreme of up to ${container.longest} points` : "";
+  const drawn = container.longest ? `; drawn through the first and the most extreme points, of up to ${container.longest}` : "";
   return element("figure", null, container, element("figcaption", title + drawn));
 }

@@ -57,5 +57,5 @@ export function dataTable(container) {
     if (rows.length < ROWS) rows.push(point.map((value) => (typeof value === "number" ? shownNumber(value) : value)));
     else left += 1;
   }
-  return [tableOf("Data of the figure", headings(container), rows), ...(left ? [element("p", `${left} more rows are in the CSV file.`)] : [])];
+  return [tableOf("Data of the figure", headings(container), rows), ...(left ? [element("p", `Further rows, in the CSV file: ${left}`)] : [])];
 }

@@ -25,7 +25,7 @@ export async function fillSearch(key) {
   search.axes.forEach((axis, number) => slices.append(slicePlot(search, axis, number, valued)));
   view.replaceChildren(
     element("h2", `Search of ${search.axes.map(({ name }) => name).join(", ")}`),
-    element("p", null, element("bdi", search.model), " on ", link(`#${condition.key}`, condition.title), `; ${search.trials.length} trials, ${valued.length} with a value. The objective is the ${goal} ${search.split} ${search.metric} of a run.`),
+    element("p", null, element("bdi", search.model), " on ", link(`#${condition.key}`, condition.title), `; trials: ${search.trials.length}, with a value: ${valued.length}; objective: ${goal} ${search.split} ${search.metric}`),
     ...(valued.length ? [parallelPlot(search, valued)] : []),
     element("h3", `The ${Math.min(BEST, valued.length)} best`), tableOf("The best trials", header, valued.slice(0, BEST).map(row)),
     element("h3", "Which settings matter"), importance(search),
