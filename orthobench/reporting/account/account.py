@@ -102,6 +102,11 @@ class Account:
         return sorted(self.contents.models, key=lambda model: self.names[model].lower())
 
     @property
+    def cells(self) -> list[str]:
+        """The built-in ones of these models; all others are layers of other packages or of the user."""
+        return [model for model in self.models if f"model/{model}" in self.plugins]
+
+    @property
     def seeds(self) -> list[int]:
         """The seeds of the conditions' runs."""
         return sorted({run.seed for c in self.conditions for variant in c.variants for run in variant.runs})
