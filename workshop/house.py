@@ -1,6 +1,6 @@
 """Measure how the code reads: `python -m workshop.house [CHECKOUT ...]` prints a table with a column for each checkout.
 
-Without names, these are the last tag, if there is one, and this checkout.
+Without names, these are the last release and this checkout.
 
 The numbers are for a look at the direction, and no test compares them: a number that has to be met changes the code for
 the worse. With `--run`, a small run is trained in each checkout to count what it calls.
@@ -186,17 +186,21 @@ def _calls(root: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _last_tag() -> Iterator[list[Path]]:
-    """Yield a folder, named after the last tag, with its files; none without a tag."""
-    asked = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True)
-    tag = asked.stdout.strip()
-    if not tag:
+def _last_release() -> Iterator[list[Path]]:
+    """Yield a folder with the files of the last release, named after it; none if the history does not reach it."""
+    found = re.search(r"^## (\d\S*) \(.*\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    heading, release = (found[0], found[1]) if found else ("", "")
+    # Not `git describe`, because copies of the repository often have no tags.
+    words = ["git", "log", "-1", "--format=%H", f"-S{heading}", "--", "CHANGELOG.md"]
+    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    if not commit:
         yield []
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, tag.replace("/", "-"))
+        path = Path(folder, release)
         path.mkdir()
-        packed = subprocess.run(["git", "archive", tag, *PRODUCT, "tests"], cwd=ROOT, capture_output=True, check=True)
+        words = ["git", "archive", commit, *PRODUCT, "tests"]
+        packed = subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x"], input=packed.stdout, cwd=path, check=True)
         yield [path]
 
@@ -207,7 +211,7 @@ def main() -> None:
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT")
     parser.add_argument("--run", action="store_true", help="train a small run in each checkout")
     given = parser.parse_args()
-    with nullcontext(given.checkouts) if given.checkouts else _last_tag() as found:
+    with nullcontext(given.checkouts) if given.checkouts else _last_release() as found:
         checkouts = [path.resolve() for path in (found if given.checkouts else [*found, ROOT])]
         columns = [measure(path, given.run) for path in checkouts]
     print("| | " + " | ".join(path.name for path in checkouts) + " |")

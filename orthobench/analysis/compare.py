@@ -119,7 +119,7 @@ class Contrast:
         """How many seeds would decide, if too few seeds leave it open."""
         if self.deciding is None:
             return ""
-        return f"too few seeds for a test: {self.deciding} of each would do"
+        return f"seeds of each for a test: {self.deciding}"
 
 
 def _select(

@@ -34,6 +34,8 @@ axis is taken for another one.
 A look-ahead or a dilation shows only if it is shorter than the sequence. A cell sees one step, so few are enough, as
 they have to be for a layer that refuses more.
 """
+_DISTURBANCE = 3.0
+"""What is added to inputs from N(0, 1): far beyond rounding, and not so far that gates let nothing through."""
 
 
 class Unfit(Exception):
@@ -302,7 +304,7 @@ class LayerTrial:
     def _mixes(self, way: Way, axis: int) -> bool:
         """Return whether the first entry along an axis of the inputs influences outputs of the others."""
         disturbed = self.x.clone()
-        disturbed.select(axis, 0).add_(3.0)
+        disturbed.select(axis, 0).add_(_DISTURBANCE)
         differ = _differ(self._outputs(way, self.x), self._outputs(way, disturbed))
         return bool(differ.narrow(axis, 1, differ.shape[axis] - 1).any())
 
@@ -329,6 +331,7 @@ class LayerTrial:
         with torch.no_grad():
             for parameter in self.layer.parameters():
                 if parameter.is_floating_point():
+                    # By 0.3, because weights of the size that layers start with saturate nothing.
                     parameter.add_(0.3 * torch.randn_like(parameter))
 
     def _check(self, way: Way) -> None:
@@ -344,7 +347,7 @@ class LayerTrial:
             raise Unfit(f"its outputs are {kind}, but they have to be {needed}, as its inputs: return {fix}")
         later = 37 if len(self.x) == _STEPS else 5  # primes, where no block of fewer steps begins
         disturbed = self.x.clone()
-        disturbed[later:] += 3.0
+        disturbed[later:] += _DISTURBANCE
         # The rounding errors of a convolution by FFT reach earlier steps, up to 6e-7 in measurements.
         if _differ(outputs, self._outputs(way, disturbed), 1e-5)[:later].any():
             raise Unfit("its outputs depend on later steps, as those of a bidirectional layer: it must be causal")

@@ -30,6 +30,7 @@ from orthobench.system.location import Place
 FILE = re.compile(r"[0-9a-f]{64}\.db")
 """The name of a published file."""
 RUNS_OF_A_FILE = 200
+"""The most runs of a file: some megabytes, so that a changed run replaces little, and downloads are few."""
 
 
 @dataclass(frozen=True)

@@ -92,3 +92,8 @@ def _rows(query: str, source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
             return
         except sqlite3.DatabaseError:
             last, skipped = last + 1, skipped + 1
+            # By itself, because sqlite3 reads a row ahead: an error loses the row before the damaged one.
+            with suppress(sqlite3.DatabaseError):
+                for _, *values in source.execute(f"{query} WHERE rowid = ?", (last,)):
+                    skipped = 0
+                    yield tuple(values)

@@ -3,9 +3,6 @@
 A run's folder holds the newest checkpoint and the previous one. The operating system frees the lock when its holder
 dies, and releasing the lock removes its file. Only one process at a time opens, locks or removes such files, because a
 process that locked a removed file would not exclude the next one.
-
-In the folder of all checkpoints there is also a file for each sweep that trains now. It lists the sweep's runs, and its
-lock shows whether the sweep is alive.
 """
 
 from __future__ import annotations

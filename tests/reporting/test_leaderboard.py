@@ -43,7 +43,7 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 few seeds; a test takes 4 seeds of each"
+    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 few seeds; seeds of each for a test: 4"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
@@ -77,7 +77,7 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
         database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
     )
     assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
-    assert words == "rnn in first place; MSE 0.02; 2 clearly worse, 1 overlaps; a test takes 5 seeds of each"
+    assert words == "rnn in first place; MSE 0.02; 2 clearly worse, 1 overlaps; seeds of each for a test: 5"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
@@ -168,7 +168,7 @@ def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
         for number in range(9):
             database.run(rate, seed, test=[0.5, 0.01 * (number + 1) + seed / 1000], learning_rate=0.1 + number / 100)
     (condition,) = collect(database.store)
-    assert headline(condition, leaderboard(condition)).endswith("a test takes 6 seeds of each")
+    assert headline(condition, leaderboard(condition)).endswith("seeds of each for a test: 6")
     assert [row.rank for row in leaderboard(condition)] == [*range(1, 10)]
     for seed in range(3):
         database.run(experiment("rnn", "last", []), seed, test=[0.5, 0.15 + seed / 1000])
@@ -176,6 +176,6 @@ def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
     rows = leaderboard(condition)
     assert [(row.rank, row.variant.run.model) for row in rows] == [(1, "lstm"), (2, "rnn"), *[(None, "lstm")] * 8]
     assert headline(condition, rows) == (
-        "lstm learning_rate=0.1 in first place; MSE 0.011; 1 clearly worse; a test takes 6 seeds of each"
+        "lstm learning_rate=0.1 in first place; MSE 0.011; 1 clearly worse; seeds of each for a test: 6"
     )
     assert {str(row.standing) for row in rows[1:]} == {"clearly worse"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,26 @@ def test_rows_around_a_damaged_page_are_copied(damage, orthobench):
         content[(page - 1) * PAGE : page * PAGE] = bytes(PAGE)
     path.write_bytes(content)
     repaired = ob.repair("new.db")
+    readable = {table: _readable(path, table, 3016) for table in ("metric", "trace")}
+    assert {table: repaired.copied[table] for table in readable} == readable
     assert repaired.copied["run"] == 3
     assert 0 < (repaired.lost["metric"] or 0) < 500
     assert repaired.copied["metric"] + (repaired.lost["metric"] or 0) == 3015
     assert 0 < repaired.copied["trace"] < 91
     assert ob.open_results("new.db").runs().shape[0] == 3
+
+
+def _readable(path: Path, table: str, last: int) -> int:
+    """Count the rows that SQLite reads, each alone."""
+    with closing(sqlite3.connect(path)) as connection:
+        return sum(map(partial(_is_readable, connection, table), range(last + 1)))
+
+
+def _is_readable(connection: sqlite3.Connection, table: str, number: int) -> bool:
+    try:
+        return connection.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchone() is not None
+    except sqlite3.DatabaseError:
+        return False
 
 
 def _has_dbstat(connection: sqlite3.Connection) -> bool:

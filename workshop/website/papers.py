@@ -64,7 +64,7 @@ def _paper(view: PaperView) -> str:
     return page(
         f"# {escape(view.paper.title)}",
         f"{escape(view.paper.citation)}. Key: `{view.paper.key}`.",
-        f"{measured} of {total} published results are measured. {VERDICTS}",
+        f"Published results measured: {measured} of {total}. {VERDICTS}",
         *(part for artifact in view.artifacts for part in _artifact(view, artifact)),
     )
 

@@ -42,7 +42,7 @@ def plugin_pages() -> dict[str, str]:
             cls = CATALOG.load(kind, name)  # type: ignore[arg-type]
             own[f"{kind}s/{name}.md"] = make(name, cls)
             rows.append([f"[`{name}`]({name}.md)", escape(cls.title), _purpose(cls)])
-        intro = f"`orthobench plugins` lists all {kind}s of an installation, with those of other packages."
+        intro = "`orthobench plugins` lists those of an installation, with those of other packages."
         pages[f"{kind}s/index.md"] = page(f"# {kind.capitalize()}s", intro, table([kind, "title", "about"], rows))
         pages |= own
     pages["reference/training.md"] = page(
@@ -160,8 +160,8 @@ def _measured(model: str) -> list[str]:
         parts += ["### In the gate's baseline", about, table(results.GATE, rows)]
     if speed := results.time_per_step().get(model):
         link = "[the measured table](../workshop/benchmarks/RESULTS.md#every-model)"
-        about = f"A training step took {speed[0]}, {speed[1]} times scoRNN's at the same size and batch"
-        parts += ["### Speed", f"{about}: {link} has the sizes and the machine."]
+        heads = ["a training step", "relative to scoRNN's at the same size and batch"]
+        parts += ["### Speed", table(heads, [[*speed]]), f"The sizes and the machine: {link}."]
     return parts
 
 

@@ -119,7 +119,7 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     shown_value = best if lead is Lead.BASELINE else top.variant.median
     value = f"{condition.metric.label or condition.metric.name} {shown_value}"
     needed = _open_seeds(board) if states else None
-    more = f"a test takes {needed} seeds of each" if needed else ""
+    more = f"seeds of each for a test: {needed}" if needed else ""
     return "; ".join(filter(None, (f"{' and '.join(shown)} {lead}", value, standings_summary(states), more)))
 
 
