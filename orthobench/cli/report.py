@@ -13,6 +13,7 @@ from orthobench import api
 from orthobench.cli.filters import filtered
 from orthobench.cli.labels import AllVersions, Labels, read_labels
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
+from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat
 
 
@@ -75,10 +76,12 @@ def command(
     leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
+    if html and form != "html":
+        raise UsageError(f"--html and --format {form} are different reports: give one of them")
     written = api.report(
         db,
         out,
-        form="html" if html else form,
+        form=form,
         paper=paper,
         table=table,
         figure=figure,

@@ -584,6 +584,14 @@ FAULTS = (
         "copying/exact-rwkv7",
     ),
     fault(
+        "0.9 of a gradient in nonlinear_memories.c",
+        f"{OPERATIONS}/memories/nonlinear_memories.c",
+        "*(vf *)(dz + at) = by_z;",
+        "*(vf *)(dz + at) = 0.9f * by_z;",
+        "models/test_m2rnn.py",
+        "copying/exact-m2rnn",
+    ),
+    fault(
         "0.9 of a gradient in one_hot.c",
         f"{OPERATIONS}/one_hot/one_hot.c",
         "to[0] += d[2 * j] * g",

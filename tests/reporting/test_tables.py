@@ -469,7 +469,6 @@ def test_paper_table_is_a_data_frame(database):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "missing kind of report"),
         (["--html", "--format", "csv"], "--html and --format csv are different reports"),
         (["--format", "cvs"], "'cvs' is not one of 'html', 'csv'"),
         (["--format", "csv", "--table", "1"], "add --paper"),
