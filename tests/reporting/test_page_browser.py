@@ -727,7 +727,7 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
         "cell.innerHTML = '<button type=button>·</button>'; cell.firstChild.click()"
     )
     words = browser.find_element("id", "matrix-command").text
-    assert words.startswith("Not run yet: orthobench sweep ")
+    assert words.startswith("Not run under this condition: orthobench sweep ")
     assert "MODEL" not in words
     place = "const { top, bottom } = document.getElementById('matrix-command').getBoundingClientRect();"
     browser.execute_script("document.getElementById('solves').style.marginBottom = '3000px'")

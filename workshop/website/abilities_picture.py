@@ -79,7 +79,7 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
         fill = colors["yes" if cell.reach else "card"]
         yield f'<rect x="{x + 1}" y="{top + 1}" width="{COLUMN - 2}" height="{ROW - 2}" rx="4" fill="{fill}"/>'
         weight = "bold" if cell.reach else "normal"
-        count = f"{cell.reach} of {len(cell.members)}"
+        count = f"{cell.reach} of {cell.counted}"
         yield f'<text x="{x + 8}" y="{top + 19}" font-size="14" font-weight="{weight}">{count}</text>'
         yield f'<g transform="translate({x + 4} {top + 21})">{strip(cell)}</g>'
         end = f'x="{x + COLUMN - 8}" y="{top + 18}" text-anchor="end"'

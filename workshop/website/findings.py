@@ -222,7 +222,7 @@ def _forecasts_table(runs: Sequence[Tracked]) -> str:
         ("implied by the ratio of the same test sequences", loses, implied),
         ("forecast from the training lengths alone", loses, forecast),
         ("null: the longest training length, for every run", loses, trained),
-        ("null: the median horizon of other seeds on the task", loses, constant),
+        ("null: the median horizon of all models' other seeds on the task", loses, constant),
         ("forecast, where both exist", both, forecast),
         ("null: other seeds, where both exist", both, constant),
     ]

@@ -77,6 +77,11 @@ class AbilityCell:
         return sum(_percent(each.cell.score) >= _percent(HELD) and not each.cell.has_few_seeds for each in self.members)
 
     @property
+    def counted(self) -> int:
+        """The number of members with at least three seeds, or of all where none has so many."""
+        return sum(each.rank[0] for each in self.members) or len(self.members)
+
+    @property
     def as_good(self) -> int:
         """The number of other members with the best one's score in whole percents."""
         return sum(each.rank[0] and _percent(each.cell.score) == self.percent for each in self.members[1:])
@@ -284,7 +289,7 @@ def questions(abilities: Abilities) -> dict[str, Any]:
         "members": [
             {
                 "label": row.label,
-                "model": row.model,
+                "model": None if row.is_variant else row.model,
                 "time": times.get(row.label),
                 "cells": [_shown(row.cells[column.number]) for column in columns],
             }

@@ -222,6 +222,7 @@ class MatrixRow:
         family: the family of a built-in model, or where the class of a layer is, such as "torch.nn".
         is_folded: whether the row is shown on request only.
         overall: one score over all tuned columns; None if there are fewer than two, or if the model lacks one.
+        is_variant: whether the label names a value of a setting, because the model has other rows.
     """
 
     label: str
@@ -230,6 +231,7 @@ class MatrixRow:
     cells: list[MatrixCell | None]
     is_folded: bool
     overall: Overall | None = None
+    is_variant: bool = False
 
 
 @dataclass(frozen=True)
@@ -339,7 +341,15 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         family = families.get(model, where)
         label = ", ".join(filter(None, (name_of(model, labels), value)))
         rows.append(
-            MatrixRow(label, model, family, cells, is_sparse and len(names) > MANY, _overall([cells[n] for n in tuned]))
+            MatrixRow(
+                label,
+                model,
+                family,
+                cells,
+                is_sparse and len(names) > MANY,
+                _overall([cells[n] for n in tuned]),
+                is_variant=bool(value),
+            )
         )
     rows.sort(key=lambda row: place_in_families(row.family, row.label))
     return ResultMatrix(columns, rows, editions.earlier)

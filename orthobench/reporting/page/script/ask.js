@@ -50,8 +50,9 @@ function answersTo(questions, one, other) {
   if (first.time && second.time) list.append(element("dt", "CPU ms per step"), element("dd", null, element("b", `${first.time.toFixed(1)} : ${second.time.toFixed(1)}`)), element("dd", `${(first.time / second.time).toFixed(1)} times`));
   const words = rows.map(({ isOpen }, column) => (isOpen ? columns[column].word : "")).filter(Boolean);
   if (!words.length) return [list];
+  if (!first.model || !second.model) return [list, withAttributes(element("p", "With so few seeds no test can decide, and the tuned protocol does not train this variant."), { class: "note" })];
   const command = `${questions.command} ${words.join(",")} --models ${first.model},${second.model} --seeds ${seeds}`;
-  return [list, withAttributes(element("p", "With fewer seeds no test can decide. This command tunes both alike and trains as many as it takes:"), { class: "note" }), element("code", command), " ", copyButton(command)];
+  return [list, withAttributes(element("p", "With so few seeds no test can decide. This command tunes both alike and trains as many as it takes:"), { class: "note" }), element("code", command), " ", copyButton(command)];
 }
 
 /**

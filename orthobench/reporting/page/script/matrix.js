@@ -42,7 +42,7 @@ function showCommand(cell) {
     place.replaceChildren();
     cell.querySelector("button")?.focus();
   });
-  place.replaceChildren("Not run yet: ", element("code", words), " ", copyButton(words), " ", close);
+  place.replaceChildren("Not run under this condition: ", element("code", words), " ", copyButton(words), " ", close);
 }
 
 export function startMatrix() {
