@@ -87,7 +87,7 @@ class MetricBaseline(Metric):
 
 
 class SpeedLimit(_Record):
-    # 3, because a kernel that PyTorch replaces is slower than that, and a busy machine rarely is.
+    # 3, because most cells take longer than that where PyTorch runs them instead of their kernel.
     allowed_factor: float = Field(3.0, gt=1, description="how many times the baseline's a training step may take")
 
 

@@ -86,9 +86,8 @@ class NonlinearMemories(Kernel):
         columns = matrix_products.padded(sizes["values"])
         sums = x.new_zeros(sizes["groups"], *transition.shape[:2], columns)
         gradients = {"dx": workspace.take(*x.shape), "dweight": torch.empty_like(arguments.weight), "dtransition": sums}
-        fields = {**gradients, "transition": transition, "starts": starts, "grad_y": tape.gradient}
-        if not sizes["reads"]:
-            fields["grad_y"] = None
+        fields = {**gradients, "transition": transition, "starts": starts}
+        fields["grad_y"] = tape.gradient if sizes["reads"] else None
         dstart = _backward("nonlinear_memories", x, arguments, tape, fields)
         summed = call_c.total(sums)[..., : sizes["values"]]
         return Gradients(gradients["dx"], gradients["dweight"], (dstart,), {"transition": summed})
