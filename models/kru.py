@@ -13,6 +13,7 @@ nearly linear.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -29,6 +30,10 @@ from ._complex import ComplexRNN
 
 FORMED_UP_TO = 768
 """Up to this number of units W is computed once per iteration; with more, applying its factors is faster."""
+
+JOINED_UP_TO = 32
+"""Neighbouring factors are multiplied out up to this size, because many products with tiny matrices take longer than
+two with larger ones: at n = 1024 and T = 200 a training step takes a third of the time."""
 
 
 class KRUSettings(ModelSettings):
@@ -94,7 +99,7 @@ class KRU(ComplexRNN):
         return reduce(torch.kron, self.complex_factors())
 
     def multiplier(self) -> Multiply:
-        factors = self.complex_factors()
+        factors = _joined(self.complex_factors())
 
         def multiply(rows: Tensor) -> Tensor:
             h = complex_states(rows)
@@ -107,6 +112,17 @@ class KRU(ComplexRNN):
     def penalty(self) -> Tensor:
         gaps = [factor.mH @ factor - torch.eye(len(factor), device=factor.device) for factor in self.complex_factors()]
         return self.penalty_weight * torch.stack([as_real(gap).square().sum() for gap in gaps]).sum()
+
+
+def _joined(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Multiply neighbouring factors out as long as their product stays small."""
+    joined = [factors[0]]
+    for factor in factors[1:]:
+        if len(joined[-1]) * len(factor) <= JOINED_UP_TO:
+            joined[-1] = torch.kron(joined[-1], factor)
+        else:
+            joined.append(factor)
+    return joined
 
 
 def _haar(size: int, generator: torch.Generator) -> Tensor:

@@ -71,6 +71,7 @@ CASES = [
     ("kru", {"hidden_size": 12, "factor_sizes": "3x4"}, kru_matrix),
     ("kru", {"hidden_size": 30, "factor_sizes": "2x5x3"}, kru_matrix),
     ("kru", {"factor_sizes": "7"}, kru_matrix),
+    ("kru", {"hidden_size": 64}, kru_matrix),  # six factors, of which it multiplies five out
 ]
 
 
