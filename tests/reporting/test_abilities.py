@@ -109,16 +109,14 @@ def test_short_matrix_is_its_own_summary(database, monkeypatch, tmp_path):
     monkeypatch.setattr(abilities_module, "FEW_ROWS", 2)
     assert compute_abilities(compute_matrix(collect(database.store))) is None
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert ('id="view-matrix"' in page, 'class="abilities"' in page, page.count('id="solves"')) == (False, False, 1)
+    assert ('id="matrix"' in page, 'class="abilities"' in page, page.count('id="solves"')) == (False, False, 1)
 
 
 def test_long_matrix_is_one_click_away(database, tmp_path):
     plant(database, "scornn", 95, 95, 95)
     plant(database, "lstm", 95, 95, 95)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    overview, matrix = re.findall(
-        r'<div class="view" id="view-(?:overview|matrix)">(.*?)(?=<div class="view")', page, re.S
-    )
+    overview, matrix = re.findall(r'<div class="view" id="(?:overview|matrix)">(.*?)(?=<div class="view")', page, re.S)
     assert ('class="abilities"' in overview, 'href="#matrix"' in overview, 'id="solves"' in overview) == (
         True, True, False
     )  # fmt: skip

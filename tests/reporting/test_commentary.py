@@ -116,7 +116,7 @@ def test_remark_is_shown_only_while_its_verdict_stands(database, commentary, cap
 
 def test_page_has_the_text_and_neither_its_links_nor_its_markup(database, commentary):
     page, _ = build_page(database.store, Scope(), {}, commentary=commentary.model_copy(update={"remark": ()}))
-    about = page.partition('id="view-commentary"')[2].partition("</div>")[0]
+    about = page.partition('id="commentary"')[2].partition("</div>")[0]
     assert "<h2>Mine</h2>\n<p>With <em>care</em> and &lt;b&gt;markup&lt;/b&gt; from elsewhere.</p>" in about
     assert prose(commentary.text) in page
 

@@ -165,7 +165,7 @@ def test_page_of_many_variants_keeps_extremes_and_saves_no_points(tmp_path, chro
         assert set(shown_x * 10) <= set(x)
         assert (shown_y.min(), shown_y.max()) == pytest.approx((y.min(), y.max()), rel=5e-3)
     chromium.get(f"{page.as_uri()}#measured")
-    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    plot = "const plot = document.querySelector('#measured [data-figure=curves]');"
     wait = waiting(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     tools = wait(
@@ -213,7 +213,7 @@ def test_still_picture_has_the_crossings_of_the_data(stored):
 
 
 SAVED_AS_CSV = """
-const plot = document.querySelector('#view-measured [data-figure=curves]');
+const plot = document.querySelector('#measured [data-figure=curves]');
 const done = arguments[0], saved = URL.createObjectURL;
 URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };
 [...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();
@@ -229,7 +229,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
         (condition,) = collect(store)
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     chromium.get(f"{page.as_uri()}#measured")
-    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    plot = "const plot = document.querySelector('#measured [data-figure=curves]');"
     wait = waiting(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
@@ -253,7 +253,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     assert list(saved) == ["baseline 0.2"]
     run = condition.variants[0].run
     chromium.get(f"{page.as_uri()}#run-{run.key}")
-    plot = "const plot = document.querySelector('#view-run .plot'), figure = plot?.closest('figure');"
+    plot = "const plot = document.querySelector('#run .plot'), figure = plot?.closest('figure');"
     wait(lambda _: chromium.execute_script(f"{plot} return plot?.drawn"))
     caption = chromium.execute_script(f"{plot} return figure.querySelector('figcaption').textContent")
     assert f"of up to {COUNTS[-1]}" in caption
@@ -274,7 +274,7 @@ def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
     figure.update_yaxes(type="log")
     chromium.get(f"{page.as_uri()}#measured")
     wait = waiting(chromium, 30).until
-    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    plot = "const plot = document.querySelector('#measured [data-figure=curves]');"
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
     drawn = f"{plot} return Array.from(plot._fullData[0].y, (value) => value ?? null)"
@@ -287,7 +287,7 @@ def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
 
 
 SMOOTHED = """
-const plot = document.querySelector("#view-measured [data-figure=curves]");
+const plot = document.querySelector("#measured [data-figure=curves]");
 const tools = plot.closest("figure").querySelector(".tools");
 const [unit, smooth] = tools.querySelectorAll("select"), log = tools.querySelector("input[type=checkbox]");
 if (log.checked !== arguments[1]) log.click();
@@ -309,7 +309,7 @@ def test_smoothing_covers_a_range_of_x_independent_of_the_tests_in_it(tmp_path, 
         store.log(run.id, rows, [], {"iterations": 1000})
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     chromium.get(f"{page.as_uri()}#measured")
-    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    plot = "const plot = document.querySelector('#measured [data-figure=curves]');"
     wait = waiting(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))

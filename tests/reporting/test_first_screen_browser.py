@@ -97,10 +97,8 @@ def test_matrix_is_one_click_away_and_keeps_its_headings(browser, page):
     browser.find_element("link text", "Every model on 4 tasks").click()
     waiting(browser, 20).until(lambda _: box(browser, "#solves")["height"])
     assert browser.find_element("css selector", "nav a[aria-current]").text == "Every model"
-    scrolled = (
-        "const node = document.querySelector('#view-matrix .scroll'); node.scrollTop = 200; return node.scrollTop"
-    )
+    scrolled = "const node = document.querySelector('#matrix .scroll'); node.scrollTop = 200; return node.scrollTop"
     assert browser.execute_script(scrolled) > 50
-    top = box(browser, "#view-matrix .scroll")["top"]
+    top = box(browser, "#matrix .scroll")["top"]
     assert box(browser, "#solves thead th:nth-child(2)")["top"] == pytest.approx(top, abs=2)
     assert box(browser, "#solves tbody tr")["top"] < top

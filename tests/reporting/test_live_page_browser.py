@@ -62,7 +62,7 @@ def assert_clean(browser):
 def test_new_epoch_appears_and_the_page_keeps_what_the_reader_has_set(browser, server, database):
     browser.set_window_size(1000, 500)
     open_page(browser, server, "#measured?model=lstm")
-    figure = "#view-measured .plot[data-figure=curves]"
+    figure = "#measured .plot[data-figure=curves]"
     assert wait(browser, LAST, figure) == 10
     training = browser.find_element("id", "training")
     assert "LSTM on adding, seed 0" in training.text
@@ -97,7 +97,7 @@ def test_new_epoch_appears_and_the_page_keeps_what_the_reader_has_set(browser, s
     )
     assert shown == [None, "false", 321, "#measured?model=lstm", [2, 5], True, "model"]
     assert browser.execute_script(kind, figure) == "log"
-    assert browser.execute_script("return document.querySelector('#view-measured .tools input').checked")
+    assert browser.execute_script("return document.querySelector('#measured .tools input').checked")
     assert browser.find_element("css selector", "#measured-filters [name=model]").get_attribute("value") == "lstm"
     assert_clean(browser)
 
@@ -125,8 +125,8 @@ def test_own_cell_that_a_sweep_trains_comes_first(browser, database, monkeypatch
         open_page(browser, opened)
         wait(browser, "return document.querySelector('nav').firstElementChild.textContent === 'My cell'")
         browser.find_element("link text", "My cell").click()
-        wait(browser, "return !document.getElementById('view-mine').hidden")
-        view = browser.find_element("id", "view-mine")
+        wait(browser, "return !document.getElementById('mine').hidden")
+        view = browser.find_element("id", "mine")
         assert view.find_element("tag name", "h2").text == "My cell: cell.py:Cell"
         assert view.find_element("tag name", "summary").text == "1 run to come"
         assert "about 1 min 30 s" in view.find_element("tag name", "ol").get_attribute("textContent")
@@ -153,15 +153,15 @@ def test_page_of_a_run_is_updated(browser, server, database):
     with open_store(database) as store:
         (run,) = store.runs()
     open_page(browser, server, f"#run-{run.key}")
-    wait(browser, LAST, "#view-run .plot")
+    wait(browser, LAST, "#run .plot")
     add_epoch(database, 11)
-    assert wait(browser, LAST + " === 44", "#view-run .plot")
+    assert wait(browser, LAST + " === 44", "#run .plot")
     assert_clean(browser)
 
 
 def test_page_stays_when_the_database_cannot_be_read(browser, server, database, monkeypatch):
     open_page(browser, server, "#measured")
-    wait(browser, LAST, "#view-measured .plot[data-figure=curves]")
+    wait(browser, LAST, "#measured .plot[data-figure=curves]")
     wait(browser, "return document.getElementById('pulse').textContent.startsWith('live, ')")
 
     def fail():

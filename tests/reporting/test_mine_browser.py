@@ -39,7 +39,7 @@ def open_page(browser, page: str) -> None:
 
 
 def rows(browser) -> list[list[str]]:
-    table = "[...document.querySelectorAll('#view-mine tbody tr')]"
+    table = "[...document.querySelectorAll('#mine tbody tr')]"
     return browser.execute_script(f"return {table}.map((row) => [...row.cells].map((cell) => cell.innerText.trim()))")
 
 
@@ -48,7 +48,7 @@ def test_own_cell_stands_between_its_rivals_in_its_newest_version(browser, datab
     page = f"file://{database('report', '--html', '--label', 'cell.py:MyCell=Ours').out.strip()}"
     open_page(browser, page)
     browser.find_element("link text", "My cell").click()
-    view = browser.find_element("id", "view-mine")
+    view = browser.find_element("id", "mine")
     assert view.find_element("tag name", "h2").text == "My cell: Ours"
     assert view.find_element("css selector", ".left-out").text.endswith("Ours: 2 runs")
     (card,) = view.find_elements("css selector", ".cards li")
@@ -74,10 +74,10 @@ def test_own_cell_stands_between_its_rivals_in_its_newest_version(browser, datab
 def test_any_model_has_this_page_and_a_model_without_runs_has_none(browser, database):
     page = f"file://{database('report', '--html', '--all-versions').out.strip()}"
     open_page(browser, f"{page}#mine?model=lstm")
-    assert browser.find_element("css selector", "#view-mine h2").text == "LSTM among its nearest rivals"
+    assert browser.find_element("css selector", "#mine h2").text == "LSTM among its nearest rivals"
     assert [row[0] for row in rows(browser) if "version 1+" in row[0]] != []  # one of the two versions is a rival
     open_page(browser, f"{page}#mine?model=gru")
-    assert browser.find_element("css selector", "#view-missing h2").text == "No such page"
+    assert browser.find_element("css selector", "#missing h2").text == "No such page"
 
 
 def test_earlier_versions_are_left_out_of_tables_and_counted(database, caplog):

@@ -100,5 +100,5 @@ def test_verdict_and_interval_of_a_published_number_are_one_click_away(first_scr
 
 def test_own_cell_between_its_rivals_is_one_click_away(first_screen):
     click(first_screen, ".ways a", "Your own cell")
-    wait(first_screen, IN_SIGHT, "#view-mine h2", "My cell")
-    wait(first_screen, IN_SIGHT, "#view-mine tr[aria-current]", "cell.py:MyCell")
+    wait(first_screen, IN_SIGHT, "#mine h2", "My cell")
+    wait(first_screen, IN_SIGHT, "#mine tr[aria-current]", "cell.py:MyCell")

@@ -96,7 +96,7 @@ def test_page_shows_selected_runs_only(orthobench, database):
     filtered = page("--model", "rnn", "--where", "sequence_length=12")
     assert 'data-model="lstm"' not in filtered
     assert len(block(filtered, "index")["rows"]) == 1
-    assert 'id="view-overview"' in filtered
+    assert 'id="overview"' in filtered
     assert '<table class="board">' in filtered
 
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv", "--where", "seed=1").out)))

@@ -55,7 +55,7 @@ def open_page(browser, page: Path, fragment: str = "") -> None:
 
 
 def rows_of_runs(browser) -> list:
-    return visible(browser, "#view-runs tbody tr[data-run]")
+    return visible(browser, "#runs tbody tr[data-run]")
 
 
 @pytest.mark.browser
@@ -84,13 +84,13 @@ def test_task_is_shown_one_condition_at_a_time_and_the_chosen_model_thick(browse
     open_page(browser, page)
     cell = next(cell for cell in browser.find_elements("css selector", "#solves tr[data-model=lstm] td a"))
     cell.click()
-    wait(browser, lambda page: visible(page, "#view-measured"))
-    (section,) = visible(browser, "#view-measured .filtered")
+    wait(browser, lambda page: visible(page, "#measured"))
+    (section,) = visible(browser, "#measured .filtered")
     assert browser.current_url.endswith(f"#{section.get_attribute('id')}?model=lstm")
     marked = visible(browser, ".board tr[aria-current]")
     assert [row.get_attribute("data-model") for row in marked] == ["lstm"]
     widths = (
-        "const plot = document.querySelector('#view-measured .filtered:not([hidden]) .plot');"
+        "const plot = document.querySelector('#measured .filtered:not([hidden]) .plot');"
         "if (!plot.drawn) return {};"
         "return Object.fromEntries(plot.data.filter(({ name }) => name).map(({ name, line }) => [name, line.width]))"
     )
@@ -100,7 +100,7 @@ def test_task_is_shown_one_condition_at_a_time_and_the_chosen_model_thick(browse
     first, second = visible(browser, "#conditions a")
     assert (first.text, first.get_attribute("aria-current")) == ("adding", "true")
     second.click()
-    wait(browser, lambda page: visible(page, "#view-measured .filtered")[0].get_attribute("data-task") == "copying")
+    wait(browser, lambda page: visible(page, "#measured .filtered")[0].get_attribute("data-task") == "copying")
     assert [tab.text for tab in visible(browser, "[aria-selected=true]")] == ["Seeds"]  # stays open
     visible(browser, ".board a")[0].click()
     wait(browser, lambda page: page.current_url.endswith("?model=rnn"))
@@ -122,29 +122,29 @@ def test_page_fits_a_phone_and_turns_dark(browser, page):
     browser.find_element("css selector", ".menu summary").click()
     edges = "return [...document.querySelectorAll(arguments[0])].map((node) => node.getBoundingClientRect().right)"
     assert 300 < max(browser.execute_script(edges, ".menu div, .menu a")) <= 390
-    browser.execute_script("document.querySelector('#view-paper-helfrich2018 .unmeasured').open = true")
-    verdicts = browser.execute_script(edges, "#view-paper-helfrich2018 .unmeasured[open] td:is(.verdict, [data-label])")
+    browser.execute_script("document.querySelector('#paper-helfrich2018 .unmeasured').open = true")
+    verdicts = browser.execute_script(edges, "#paper-helfrich2018 .unmeasured[open] td:is(.verdict, [data-label])")
     assert len(verdicts) > 9
     assert 300 < max(verdicts) <= 390
     browser.get("about:blank")
     browser.get(page.as_uri() + "#measured")
-    wait(browser, lambda page: page.execute_script("return document.querySelector('#view-measured .plot').drawn"))
-    light = browser.execute_script("return document.querySelector('#view-measured .plot').layout.paper_bgcolor")
+    wait(browser, lambda page: page.execute_script("return document.querySelector('#measured .plot').drawn"))
+    light = browser.execute_script("return document.querySelector('#measured .plot').layout.paper_bgcolor")
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
     assert light == "#ffffff"
-    dark = "return document.querySelector('#view-measured .plot').layout.paper_bgcolor"
+    dark = "return document.querySelector('#measured .plot').layout.paper_bgcolor"
     wait(browser, lambda page: page.execute_script(dark) == "#14171b")
 
 
 @pytest.mark.browser
 def test_pages_filters_and_legends_work(browser, page):
     open_page(browser, page)
-    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-overview"]
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["overview"]
     browser.find_element("css selector", ".menu summary").click()
     go(browser, "scoRNN 2018")
-    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-paper-helfrich2018"]
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["paper-helfrich2018"]
 
     go(browser, "Runs")
     assert len(rows_of_runs(browser)) == 5
@@ -152,19 +152,19 @@ def test_pages_filters_and_legends_work(browser, page):
     choose(browser, "seed", "1")
     (row,) = rows_of_runs(browser)
     assert row.find_element("css selector", "th a").text.startswith("LSTM")
-    assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
+    assert browser.find_element("css selector", "#runs output").text == "1 of 5 runs"
 
     go(browser, "Tasks")
     choose(browser, "model", "LSTM")
-    first = "document.querySelector('#view-measured .plot')"
+    first = "document.querySelector('#measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
     names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
     wait(browser, lambda page: page.execute_script(names) == ["LSTM", "baseline 0.1443"])
-    browser.find_element("css selector", "#view-measured button[type=reset]").click()
+    browser.find_element("css selector", "#measured button[type=reset]").click()
     wait(browser, lambda page: set(page.execute_script(names)) == {"scoRNN", "LSTM", "baseline 0.1443"})
     hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
     next(node for node in browser.find_elements("css selector", ".legend button") if node.text == "scoRNN").click()
-    assert pressed(browser, "#view-measured") == {
+    assert pressed(browser, "#measured") == {
         "scoRNN": "false",
         "LSTM": "true",
         "baseline 0.1443": "true",
@@ -209,7 +209,7 @@ def test_everything_is_reached_and_operated_by_keyboard(browser, page):
     from selenium.webdriver.common.keys import Keys
 
     browser.get(page.as_uri())
-    plots = visible(browser, "#view-overview .plot")
+    plots = visible(browser, "#overview .plot")
     assert len(plots) == 2  # the curves of both small conditions
     for plot in plots:
         browser.execute_script("arguments[0].scrollIntoView()", plot)
@@ -245,7 +245,7 @@ def test_figure_is_zoomed_and_panned_by_keyboard(browser, page):
     from selenium.webdriver.common.keys import Keys
 
     browser.get(page.as_uri() + "#measured")
-    plot = browser.find_element("css selector", "#view-measured .plot")
+    plot = browser.find_element("css selector", "#measured .plot")
     wait(browser, lambda _: plot.get_attribute("tabindex") == "0")
     ranges = "return ['xaxis', 'yaxis'].map((axis) => arguments[0].layout[axis].range)"
     whole = browser.execute_script(ranges, plot)
@@ -264,10 +264,10 @@ def test_figure_is_zoomed_and_panned_by_keyboard(browser, page):
     assert after("+") == zoomed
     legend = plot.find_element("xpath", "..").find_element("css selector", ".legend button")
     legend.click()
-    assert pressed(browser, "#view-measured")[legend.text] == "false"
+    assert pressed(browser, "#measured")[legend.text] == "false"
     kept = browser.execute_script(ranges, plot)
     assert kept == [pytest.approx(axis) for axis in zoomed], "a line that goes does not move the others"
-    browser.execute_script("document.querySelector('#view-measured figure').style.marginBottom = '9000px'")
+    browser.execute_script("document.querySelector('#measured figure').style.marginBottom = '9000px'")
     drawn = "return Boolean(arguments[0].drawn)"
     browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
     wait(browser, lambda page: not page.execute_script(drawn, plot))
@@ -293,16 +293,16 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     assert HOSTILE[:60] + "'\"" in row.get_attribute("textContent")
     go(browser, "Tasks")
     choose(browser, "tag", HOSTILE[:60] + "'\"")
-    (row,) = visible(browser, "#view-measured details tbody tr")
+    (row,) = visible(browser, "#measured details tbody tr")
     assert "LSTM" in row.text
-    first = "document.querySelector('#view-measured .plot')"
+    first = "document.querySelector('#measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
-    assert set(pressed(browser, "#view-measured")) == {"LSTM", "baseline 0.1398"}  # of this run alone
+    assert set(pressed(browser, "#measured")) == {"LSTM", "baseline 0.1398"}  # of this run alone
     choose(browser, "tag", "both")
-    assert len(visible(browser, "#view-measured details tbody tr")) == 2
+    assert len(visible(browser, "#measured details tbody tr")) == 2
     key = next(run["key"] for run in table_of_runs(page) if run["model"] == "lstm")
     browser.get(page.as_uri() + f"#run-{key}")
-    wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)
+    wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "run").text)
     assert browser.execute_script("return typeof window.hacked") == "undefined"
 
 
@@ -315,11 +315,11 @@ def test_run_page_is_reached_by_keyboard(browser, page):
     open_page(browser, page, "#runs")
     link = browser.find_element("css selector", f"a[href='#run-{key}']")
     link.send_keys(Keys.ENTER)
-    wait(browser, lambda page: visible(page, "#view-run h2"))
-    text = browser.find_element("id", "view-run").text
+    wait(browser, lambda page: visible(page, "#run h2"))
+    text = browser.find_element("id", "run").text
     assert f"orthobench run adding {run['model']} --seed {run['seed']}" in text
     assert "sequence_length" in text
-    wait(browser, lambda page: page.find_elements("css selector", "#view-run svg.main-svg"))
+    wait(browser, lambda page: page.find_elements("css selector", "#run svg.main-svg"))
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 

@@ -17,7 +17,7 @@ MODELS = (
     *("urnn", "full_urnn", "eurnn", "ind_rnn", "deltanet", "rwkv7", "mlstm", "slstm", "antisymmetric"),
 )
 LAST = "antisymmetric"
-SHOWN = "#view-measured .filtered:not([hidden])"
+SHOWN = "#measured .filtered:not([hidden])"
 PLOT = f"document.querySelector('{SHOWN} .chart:not([hidden]) .plot')"
 
 
@@ -94,7 +94,7 @@ def test_chosen_model_stands_out_in_every_chart(browser, page):
 
 def test_page_of_a_model_has_one_condition_on_three_screens(browser, page):
     open_page(browser, page, "#model-lstm")
-    sections = browser.find_elements("css selector", "#view-measured .filtered")
+    sections = browser.find_elements("css selector", "#measured .filtered")
     assert sum(section.is_displayed() for section in sections) == 1
     wait(browser, f"return {PLOT}.drawn && document.querySelector('#about table')")
     assert browser.execute_script("return document.documentElement.scrollHeight") <= 2700

@@ -26,7 +26,7 @@ function stylesOf(records) {
 export async function fillCompare(state) {
   const keys = (state.runs ?? "").split(",").filter(Boolean);
   const records = (await Promise.all(keys.slice(0, COMPARED).map(runRecord))).filter(Boolean);
-  const view = document.getElementById("view-compare");
+  const view = document.getElementById("compare");
   if (!records.length) return false;
   /** @param {RunRecord} run */
   const name = (run) => `${run.label}, seed ${run.seed} (${run.key.slice(0, 6)})`;

@@ -21,7 +21,7 @@ const ranked = new WeakMap();
  * @param {Plot} container
  */
 function rankedNextTo(container) {
-  const section = container.closest("#view-measured .filtered");
+  const section = container.closest("#measured .filtered");
   if (!section) return new Set();
   if (!ranked.has(section)) ranked.set(section, new Set([...section.querySelectorAll(".board tr[data-model] a bdi")].filter((name) => !name.closest(".further")).map(({ textContent }) => textContent)));
   return ranked.get(section);
@@ -43,7 +43,7 @@ export function hasFurther(container) {
  * @param {Trace} trace
  */
 export function passes(container, { meta }) {
-  if (!meta?.model || !container.closest("#view-measured")) return true;
+  if (!meta?.model || !container.closest("#measured")) return true;
   const [model, tag] = ["model", "tag"].map(measuredChoice);
   if (model || tag) return (!model || meta.model === model) && (!tag || (meta.tags ?? []).includes(tag));
   const own = rankedNextTo(container);
@@ -61,7 +61,7 @@ export const chosen = { condition: "", model: "" };
 export function emphasized(container, data) {
   /** @param {Trace} trace */
   const isChosen = ({ meta }) => meta?.model === chosen.model;
-  if (!chosen.model || !container.closest("#view-measured") || !data.some(isChosen)) return data;
+  if (!chosen.model || !container.closest("#measured") || !data.some(isChosen)) return data;
   /** @type {(trace: Trace) => Trace} */
   const restyled = (trace) => {
     if (isEdge(trace) || !trace.meta?.model) return trace;

@@ -96,7 +96,7 @@ export function showLegend(container, data, redraw) {
   }
   if (entriesOf(legend).map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
     const isLong = shown.size > LONG + 1;
-    const names = container.closest("#view-measured") ? distinguishing(shown) : null;
+    const names = container.closest("#measured") ? distinguishing(shown) : null;
     legend.classList.toggle("long", isLong);
     legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry, names?.get(entry) ?? entry, redraw)), ...(isLong ? [moreButton(legend, shown.size - LONG)] : []));
     container.crowded = false;

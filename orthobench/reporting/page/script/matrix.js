@@ -1,8 +1,9 @@
 // The matrix: its order by a column, its filter, and the commands of the cells without runs. A live page
 // replaces the table, so it is looked up at each click.
 
-import { button, copyButton, element } from "./elements.js";
+import { button, copyButton, element, link } from "./elements.js";
 import { formState } from "./forms.js";
+import { loadRuns } from "./runs.js";
 
 export const matrixForm = /** @type {PageForm | null} */ (document.getElementById("matrix-filters"));
 
@@ -34,15 +35,17 @@ function sortMatrix(heading) {
  * Show the command of an empty cell below the table, or at the edge of the window where that is out of sight.
  * @param {HTMLTableCellElement} cell
  */
-function showCommand(cell) {
-  const { command } = matrix().tHead.rows[0].cells[cell.cellIndex].dataset;
+async function showCommand(cell) {
+  const { command, task } = matrix().tHead.rows[0].cells[cell.cellIndex].dataset;
   const { model } = cell.parentElement.dataset;
   const place = document.getElementById("matrix-command"), words = command.replace("MODEL", model);
   const close = button("close", () => {
     place.replaceChildren();
     cell.querySelector("button")?.focus();
   });
-  place.replaceChildren("Not run under this condition: ", element("code", words), " ", copyButton(words), " ", close);
+  const others = (await loadRuns()).filter((run) => run.model === model && run.task === task);
+  const elsewhere = others.length ? ["Its ", link(`#runs?${new URLSearchParams({ model, task })}`, others.length === 1 ? "run" : `${others.length} runs`), " on this task had other settings. "] : [];
+  place.replaceChildren("Not run under this condition: ", element("code", words), " ", copyButton(words), " ", ...elsewhere, close);
 }
 
 export function startMatrix() {

@@ -18,7 +18,7 @@ export function filterMeasured() {
   const listed = Boolean(list) && !task && !model && !tag;
   if (list) list.hidden = !listed;
   /** @type {HTMLElement[]} */
-  const sections = [...document.querySelectorAll("#view-measured .filtered")];
+  const sections = [...document.querySelectorAll("#measured .filtered")];
   const fitting = sections.filter((section) => {
     const rows = [...section.querySelectorAll("tbody tr[data-model]")];
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags ?? "[]").includes(tag)));
@@ -32,8 +32,8 @@ export function filterMeasured() {
   }
   fillConditions(fitting, own);
   const titles = ["task", "model"].filter(measuredChoice).map((name) => measuredForm.elements[name].selectedOptions[0].dataset.title ?? measuredChoice(name));
-  document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
-  document.querySelector("#view-measured .lead").hidden = titles.length > 0;
+  document.querySelector("#measured h2").textContent = titles.join(": ") || "Tasks";
+  document.querySelector("#measured .lead").hidden = titles.length > 0;
   const shown = own ? variantsOf(own) : 0;
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"}` : "";
   hideEmptyFigures(model);
@@ -41,7 +41,7 @@ export function filterMeasured() {
   markRows(own);
   fillAbout(task, model);
   redraw();
-  watch(document.getElementById("view-measured"));
+  watch(document.getElementById("measured"));
 }
 
 /**
@@ -135,7 +135,7 @@ function openTab(section, title) {
  * @param {HTMLElement | null} section
  */
 function markRows(section) {
-  for (const row of document.querySelectorAll("#view-measured tr[aria-current]")) row.removeAttribute("aria-current");
+  for (const row of document.querySelectorAll("#measured tr[aria-current]")) row.removeAttribute("aria-current");
   const rows = chosen.model && section ? [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => row.dataset.model === chosen.model) : [];
   for (const row of rows) row.setAttribute("aria-current", "true");
   const first = rows.find((row) => row.closest(".board"));
@@ -153,7 +153,7 @@ function markRows(section) {
  * @param {string} model
  */
 function hideEmptyFigures(model) {
-  for (const container of document.querySelectorAll("#view-measured .plot[data-models]")) {
+  for (const container of document.querySelectorAll("#measured .plot[data-models]")) {
     container.closest("figure").hidden = Boolean(model) && !JSON.parse(container.dataset.models).includes(model);
   }
 }
@@ -174,7 +174,7 @@ async function fillAbout(task, model) {
   const isAuthors = /\.py:|^notebook:/.test(model ?? ""); // where the page is read, its file may be missing or another one
   const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
   const scores = model ? scoresOf(model) : [];
-  if (task) document.getElementById("view-measured").append(place); // a reader who trains on it has seen the ranking
+  if (task) document.getElementById("measured").append(place); // a reader who trains on it has seen the ranking
   else measuredForm.before(place);
   const about = element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command), ...(model ? [" · ", link(`#mine?${new URLSearchParams({ model })}`, "its runs, and its nearest rivals")] : []));
   const table = settings?.length ? [tableOf("Settings", ["setting", "default", "meaning"], settings)] : [];

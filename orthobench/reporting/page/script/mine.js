@@ -41,9 +41,9 @@ export async function fillMine(state) {
     ...(papers.size ? [withAttributes(element("p", null, "In the papers' tables and figures: ", ...[...papers].flatMap(([place, text], number) => [...(number ? [" · "] : []), link(`#${place}`, text)])), { class: "note" })] : []),
     ...(planned.length ? [toCome(planned)] : []),
     ...sections,
-    ...(model ? [] : [element("p", "No layer of your own has run yet. Train one from a file: ", element("code", "orthobench sweep adding --models ./cell.py:MyCell,lstm --seeds 3"))]),
+    ...(model ? [] : howToAdd()),
   ];
-  const view = document.getElementById("view-mine");
+  const view = document.getElementById("mine");
   if (!view.firstChild) view.append(element("h2", null), modelForm(), element("div", null));
   const [heading, form, body] = /** @type {[HTMLElement, HTMLFormElement, HTMLElement]} */ ([...view.children]);
   const name = element("bdi", names[model] ?? model), isOwn = !model || own.includes(model) || model.includes(":");
@@ -54,6 +54,33 @@ export async function fillMine(state) {
   heading.dataset.model = model;
   body.replaceChildren(...parts);
   return true;
+}
+
+const EXAMPLE = `import torch
+from torch import nn
+
+
+class MyCell(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.inputs = nn.Linear(input_size, hidden_size)
+        self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False)
+
+    def forward(self, x, h):  # one step: [batch, input_size], [batch, hidden_size]
+        return torch.tanh(self.inputs(x) + self.recurrent(h))`;
+
+const COMMANDS = `orthobench sweep adding --models ./cell.py:MyCell,lstm --preset quick
+orthobench place ./cell.py:MyCell
+orthobench report --html`;
+
+function howToAdd() {
+  return [
+    element("p", null, "No layer of your own has run yet. Any ", element("code", "torch.nn.Module"), " with one step can be a cell. Save this one as ", element("code", "cell.py"), ":"),
+    element("pre", EXAMPLE), copyButton(EXAMPLE),
+    element("p", "The first command trains it next to the LSTM; the second searches its learning rate as for the built-in cells, and shows where it stands among them. The report then shows it here, between its nearest rivals."),
+    element("pre", COMMANDS), copyButton(COMMANDS),
+    element("p", "To see a built-in model among its rivals, choose it above."),
+  ];
 }
 
 function modelForm() {

@@ -17,7 +17,7 @@ export function beforePrint() {
     if (!details.open) details.dataset.closed = "";
     details.open = true;
   }
-  if (view.id === "view-runs") renderAllRows();
+  if (view.id === "runs") renderAllRows();
   if (!window.Plotly) return;
   for (const container of plotsIn(view)) if (container.offsetParent && container.base) drawForPrint(container);
 }

@@ -10,7 +10,7 @@ import { fillRun } from "./run.js";
 import { fillSearch } from "./searches.js";
 import { watch } from "./sight.js";
 import { renderRows, runForm, showRuns } from "./table.js";
-import { home, showOnly } from "./views.js";
+import { home, showOnly, viewOf } from "./views.js";
 
 /** @type {Record<string, (key: string) => Promise<boolean>>} */
 const FILLED = { run: fillRun, search: fillSearch };
@@ -34,22 +34,22 @@ function route() {
 async function find(name, state) {
   if (name === "") return { view: home() };
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name) ?? [];
-  if (kind) return (await FILLED[kind](key)) ? { view: document.getElementById("view-" + kind) } : null;
-  if (name === "compare") return (await fillCompare(state)) ? { view: document.getElementById("view-compare") } : null;
-  if (name === "mine") return (await fillMine(state)) ? { view: document.getElementById("view-mine") } : null;
+  if (kind) return (await FILLED[kind](key)) ? { view: viewOf(kind) } : null;
+  if (name === "compare") return (await fillCompare(state)) ? { view: document.getElementById("compare") } : null;
+  if (name === "mine") return (await fillMine(state)) ? { view: document.getElementById("mine") } : null;
   if (["run", "search", "missing"].includes(name)) return null;
-  const view = document.getElementById("view-" + name);
+  const view = viewOf(name);
   if (name === "runs" && view) await showRuns(state);
   if (name === "measured" && view) showMeasured(state);
   if (view) return { view };
   const [, field, chosen] = /^(task|model)-(.+)$/s.exec(name) ?? [];
   if (field && measuredForm && [...measuredForm.elements[field].options].some(({ value, text }) => (value || text) === chosen)) {
     showMeasured({ [field]: chosen });
-    return { view: document.getElementById("view-measured") };
+    return { view: document.getElementById("measured") };
   }
   const part = document.getElementById(name);
   const around = part?.closest(".view");
-  const section = /** @type {HTMLElement | null} */ (part?.closest("#view-measured .filtered"));
+  const section = /** @type {HTMLElement | null} */ (part?.closest("#measured .filtered"));
   if (section) {
     showMeasured({ task: document.getElementById("task-list") ? section.dataset.task : "" }, section.id, state.model);
     return { view: around, ...(section !== part && { part }) };
@@ -64,11 +64,11 @@ async function find(name, state) {
 export function showAtOnce() {
   const { name, state } = route() ?? { name: "", state: {} };
   const [, kind] = /^(run|search|task|model)-/.exec(name) ?? [];
-  const own = document.getElementById("view-" + (kind === "task" || kind === "model" ? "measured" : kind ?? name));
+  const own = viewOf(kind === "task" || kind === "model" ? "measured" : kind ?? name);
   const shown = own ?? document.getElementById(name)?.closest(".view") ?? home();
   showOnly(shown);
   document.documentElement.dataset.started = "";
-  if (shown?.id === "view-measured") find(name, state); // at once, because it needs no data
+  if (shown?.id === "measured") find(name, state); // at once, because it needs no data
 }
 
 let turn = 0;
@@ -88,7 +88,7 @@ export async function show(isFirst = false) {
   /** @type {NodeListOf<HTMLAnchorElement>} */
   const links = document.querySelectorAll("nav a");
   for (const link of links) {
-    const leads = "#view-" + link.hash.slice(1) === "#" + view.id || (["view-run", "view-compare", "view-search"].includes(view.id) && link.hash === "#runs");
+    const leads = link.hash === "#" + view.id || (["run", "compare", "search"].includes(view.id) && link.hash === "#runs");
     if (!leads) link.removeAttribute("aria-current");
     else {
       link.setAttribute("aria-current", "page");
@@ -104,7 +104,7 @@ export async function show(isFirst = false) {
   closeMenus();
   const heading = view.querySelector("h2");
   document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
-  if (view.id === "view-runs") renderRows(true);
+  if (view.id === "runs") renderRows(true);
   watch(view);
   const y = history.state?.y;
   if (y !== undefined) window.scrollTo(0, y);
@@ -119,11 +119,11 @@ export async function show(isFirst = false) {
  * @returns {{view: HTMLElement, part?: HTMLElement}}
  */
 function missing(wanted) {
-  const view = document.getElementById("view-missing");
+  const view = document.getElementById("missing");
   const name = wanted ? element("code", wanted.name) : element("code", location.hash);
   const text = wanted ? element("p", null, "The report has no page or part ", name, ".") : element("p", null, "The address ", name, " cannot be read.");
   const start = home();
-  view.replaceChildren(element("h2", "No such page"), text, element("p", null, link("#" + start.id.replace("view-", ""), "To the start"), ...(runForm ? [" · ", link("#runs", "all runs")] : [])));
+  view.replaceChildren(element("h2", "No such page"), text, element("p", null, link("#" + start.id, "To the start"), ...(runForm ? [" · ", link("#runs", "all runs")] : [])));
   return { view };
 }
 

@@ -51,7 +51,7 @@ function ending(run) {
 /** @param {string} key */
 export async function fillRun(key) {
   const run = await runRecord(key);
-  const view = document.getElementById("view-run");
+  const view = document.getElementById("run");
   if (!run) return false;
   const { appearances, variants } = await unpackIndex();
   const { color } = variants[run.variant];

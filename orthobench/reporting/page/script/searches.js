@@ -13,7 +13,7 @@ const BEST = 10; // number of trials in the legend of a search
 export async function fillSearch(key) {
   const { searches, conditions } = await unpackIndex();
   const search = searches.find((other) => other.key === key);
-  const view = document.getElementById("view-search");
+  const view = document.getElementById("search");
   if (!search) return false;
   const condition = conditions.find((other) => other.key === search.condition);
   const valued = search.trials.filter(({ rank }) => rank > 0);

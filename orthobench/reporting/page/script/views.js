@@ -1,8 +1,14 @@
 // The pages of the report, of which one is shown at a time.
 
 export const views = [...document.querySelectorAll(".view")];
-const startId = ["view-overview", "view-studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "view-missing");
+const startId = ["overview", "studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "missing");
 export const home = () => document.getElementById(startId);
+
+/**
+ * @param {string} name
+ * @returns {HTMLElement | undefined}
+ */
+export const viewOf = (name) => views.find(({ id }) => id === name);
 
 /**
  * Show one view alone. Its name is in the body, because a rule of CSS that asks which view is hidden (:has) lets the browser
@@ -11,7 +17,7 @@ export const home = () => document.getElementById(startId);
  */
 export function showOnly(view) {
   for (const other of views) other.hidden = other !== view;
-  document.body.dataset.view = view.id.replace("view-", "");
+  document.body.dataset.view = view.id;
 }
 
 export function shownView() {
