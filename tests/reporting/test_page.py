@@ -87,6 +87,14 @@ def test_page_needs_no_network(page):
     assert page.stat().st_size < 3.5e6
 
 
+def test_links_of_the_menu_lead_somewhere_without_the_script(page):
+    markup = page.read_text("utf-8")
+    menu = markup.partition('<nav aria-label="Pages">')[2].partition("</nav>")[0]
+    targets = re.findall(r'href="#([^"]+)"', menu)
+    assert len(targets) >= 5
+    assert [target for target in targets if f' id="{target}"' not in markup] == []
+
+
 def assert_drawn(line: dict, x, y) -> None:
     """The line has all of these points, each to five digits."""
     np.testing.assert_allclose(line["x"], x, rtol=1e-6)
