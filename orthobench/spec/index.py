@@ -1,7 +1,7 @@
 """The index: what follows from the code alone, for commands that need not load torch, which takes seconds.
 
 The index describes the built-in plugins and their settings, and has the runs of the papers' experiments. It is the file
-`index.json`, which `make index` writes and a test compares with the classes.
+`index.json`, which `make index` writes and `make lint` compares with the classes.
 """
 
 from __future__ import annotations
