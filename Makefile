@@ -13,7 +13,7 @@ PAGE := orthobench/reporting/page
 ESBUILD := $(BIN)/node node_modules/esbuild/bin/esbuild $(PAGE)/script/page.js --bundle --minify --target=es2022 \
     --charset=utf8 --log-level=warning
 
-# The tests of the repository itself: documents, packaging, workflows, and the check of prose.
+# The tests of the repository itself: documents, packaging, workflows, the index, and the check of prose.
 REPOSITORY := tests/repository
 
 .PHONY: demo docs install kernels cells layers index drawings readme quick test test-all test-instructions test-oldest test-newest \

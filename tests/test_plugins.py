@@ -15,7 +15,7 @@ from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog, Plugin
-from orthobench.spec.index import FILE, index
+from orthobench.spec.index import FILE, built_in
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.system.own_code import described, message_of
@@ -62,7 +62,7 @@ def write(tmp_path: Path):
 @pytest.fixture
 def hide_built_in(monkeypatch):
     """A function after which the catalog has no built-in plugins but these."""
-    index()  # which this process keeps for all later tests, so not without the others
+    built_in()  # which this process keeps for all later tests, so not without the others
 
     def hide(*kept: Plugin) -> None:
         monkeypatch.setattr(
@@ -625,7 +625,7 @@ def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch, hi
     checked = orthobench("plugins", "--plugin", path, "--check")
     assert checked.code == 1
     assert checked.out.endswith("1 of 1 plugin does not meet the contract: model mine.\n")
-    assert "model/lstm" in index()["plugins"]
+    assert "model/lstm" in built_in()["plugins"]
 
 
 def test_check_of_one_plugin_says_a_reason_once(orthobench, write):

@@ -27,7 +27,7 @@ from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
 from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run, Status, Store
 from orthobench.store.columns import Integers, metric_columns, trace_columns
 
@@ -37,7 +37,7 @@ Measured = TypeVar("Measured", Logged, Vectors)
 
 def name_of_task(task: str) -> str:
     """Return the name of a task for people: in short, or else its title; of a task from outside, the stored name."""
-    record = index()["plugins"].get(f"task/{task}", {})
+    record = built_in()["plugins"].get(f"task/{task}", {})
     return record.get("short_title") or record.get("title") or task
 
 
@@ -336,7 +336,7 @@ def _all_differences(experiment: Experiment, settings: Mapping[str, Any]) -> dic
 
     Without a run, because the program lacks the model or task, no setting differs but those that the experiment lists.
     """
-    spec = index()["specs"].get(experiment.identity)
+    spec = built_in()["specs"].get(experiment.identity)
     if spec is None:
         return experiment.differences(settings)
     printed = merged_settings(spec)

@@ -17,7 +17,7 @@ from orthobench.analysis.rate_search import JUDGE, LOSS, RATES, Edge, TrialCurve
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.papers import experiments, papers
 from orthobench.settings import merged_settings, text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run
 
 Judged = Literal["tuned", "published", "own", "quick"]
@@ -137,7 +137,7 @@ def _choice_of(condition: Condition, variant: VariantData) -> Choice | None:
 
 def _second_axis(condition: Condition, run: Run) -> tuple[int, set[str]]:
     """Return how many values the second axis of a run's model has, and the settings that make them up."""
-    plugin = index()["plugins"].get(f"model/{run.model}")
+    plugin = built_in()["plugins"].get(f"model/{run.model}")
     if plugin is None:  # whoever wrote the model did not record it, but its trials differ in these settings
         settings = [
             each.run.spec["model_settings"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orthobench.analysis.statistics import Median, Summary, median, summarize
 from orthobench.settings import merged_settings, text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Status
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
 
 def newer_version(run: Run) -> str:
     """Return the version that a built-in model has now, if the run is of an earlier one; else, ""."""
-    now = str(index()["plugins"].get(f"model/{run.model}", {}).get("version", ""))
+    now = str(built_in()["plugins"].get(f"model/{run.model}", {}).get("version", ""))
     return now if now != str(run.spec["model_version"]) else ""
 
 

@@ -18,14 +18,14 @@ from orthobench.papers.usage import paper_values
 from orthobench.planning.file import sweep_schema as sweep_schema
 from orthobench.plugins import Catalog, Plugin
 from orthobench.plugins.layers import ADAPTER as ADAPTER
-from orthobench.spec.index import description, index
+from orthobench.spec.index import built_in, description
 
 
 def settings_of(words: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the settings of training, and of the tasks and models among the words, each with its description."""
-    plugins = index()["plugins"]
+    plugins = built_in()["plugins"]
     groups = [plugins.get(f"{kind}/{word}", {}).get("settings", ()) for word in words for kind in ("task", "model")]
-    return {setting["name"]: setting for group in (index()["training"], *groups) for setting in group}
+    return {setting["name"]: setting for group in (built_in()["training"], *groups) for setting in group}
 
 
 def studies() -> list[dict[str, str]]:
@@ -114,7 +114,7 @@ def explain(name: str, files: Sequence[Path] = ()) -> dict[str, Any]:
         UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.
     """
     if name == "training":
-        settings = _with_papers(index()["training"], "training", "")
+        settings = _with_papers(built_in()["training"], "training", "")
         return {"kind": name, "name": name, "title": "settings of training, the same for all models"} | {
             "settings": settings
         }

@@ -18,7 +18,7 @@ from orthobench.options.run_options import RunOptions
 from orthobench.papers import Artifact, Paper, Study, find_paper, find_study, papers
 from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
-from orthobench.planning.plan import with_seeds
+from orthobench.planning.sweep_runs import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.reporting import write_study
 from orthobench.session.session import SweepResult, open_session

@@ -13,7 +13,7 @@ from orthobench.options.checked import checked
 from orthobench.reporting import Scope, write_report
 from orthobench.reporting.account.names import NO_LABELS
 from orthobench.settings.filters import read_conditions
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.training.settled import status_in
 
 
@@ -71,7 +71,7 @@ def report(
             runs.store,
             form,
             scope,
-            index()["variants"],
+            built_in()["variants"],
             None if out is None else Path(out),
             None if commentary is None else Path(commentary),
             columns,

@@ -38,7 +38,7 @@ from orthobench.settings import merged_settings
 from orthobench.settings.filters import read_conditions
 from orthobench.sinks.export_runs import export
 from orthobench.sinks.targets import parse_target
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run, Status, Weights
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
@@ -415,7 +415,7 @@ class Results(OpenedRuns):
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        return paper_table(self.store, paper, name, index()["variants"])
+        return paper_table(self.store, paper, name, built_in()["variants"])
 
     @checked
     def plot_curves(

@@ -35,10 +35,9 @@ from orthobench.plugins import Catalog
 from orthobench.session.verify import train_again
 from orthobench.settings.filters import read_conditions
 from orthobench.store import Run, open_store
-from orthobench.store.merge import Merged, opened_unchanged
+from orthobench.store.merge import Merged, opened_checked, opened_unchanged
 from orthobench.store.merge import merge as merge_store
 from orthobench.store.open import check_writable
-from orthobench.store.row_checks import refuse_faults
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
@@ -64,7 +63,7 @@ def publish_runs(hub: HubPlace, db: Database | None = None, *, where: Texts = ()
         UsageError: a place cannot be read or written, or no run meets the conditions.
     """
     location, place = named_or_default(db, writes=False), Hub.of(hub)
-    with opened_unchanged(location) as store:
+    with opened_checked(location) as store:
         runs = select_runs(store.runs(), read_conditions(where, **conditions), status_in(store, location))
         if not runs:
             raise UsageError(f"{location} holds no runs to publish: train one with `orthobench run`")
@@ -103,11 +102,11 @@ def merge_each(sources: Sequence[Location], db: Location) -> Iterator[tuple[Loca
     check_writable(db)
     root = checkpoint_root(db)
     with ExitStack() as opened:
-        # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(opened_runs(location)) for location in sources]
-        for location, source in zip(sources, stores, strict=True):
-            if not is_hub(location):  # published runs are checked file by file
-                refuse_faults(source.engine)
+        # Open all sources first, so that one that is wrong or damaged does not leave a half-merged database.
+        stores = [
+            opened.enter_context(opened_runs(Hub.of(each)) if is_hub(each) else opened_checked(each))
+            for each in sources
+        ]
         store = opened.enter_context(open_store(db, create=True))
         for location, source in zip(sources, stores, strict=True):
             merged = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
@@ -151,7 +150,8 @@ def verify(
         catalog = Catalog(plugins)
         if model is not None:
             catalog.named(model)
-        store = stack.enter_context(opened_runs(named_or_default(db, writes=False)))
+        place = named_or_default(db, writes=False)
+        store = stack.enter_context(opened_runs(Hub.of(place)) if is_hub(place) else opened_unchanged(place))
         record = store.get(run.key if isinstance(run, Run) else run)
         kind: DeviceName = "cuda" if record.device == "cuda" else "cpu"
         options = RunOptions(

@@ -17,7 +17,7 @@ from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 from orthobench.reporting.web.serve import Page, PageServer
 from orthobench.settings.filters import read_conditions
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Status
 from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
@@ -53,7 +53,7 @@ def publish(folder: FileName, databases: Databases, *, where: Texts = (), **cond
         if any(location.is_same(earlier) for earlier in locations[:number]):
             raise UsageError(f"{location} is named twice: name each database once")
     check_folder(Path(folder))
-    keys = index()["variants"]
+    keys = built_in()["variants"]
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
         with opened_unchanged(location) as store:
@@ -91,7 +91,7 @@ def serve(
         UsageError: the database cannot be read, a condition is malformed, or the port is in use.
     """
     db = named_or_default(db, writes=False)
-    chosen, keys = read_conditions(where, **conditions), index()["variants"]
+    chosen, keys = read_conditions(where, **conditions), built_in()["variants"]
     scope = Scope(chosen, labels=dict(labels), awaits_runs=True, all_versions=all_versions)
     root = checkpoint_root(db)
     opened: list[Store] = []

@@ -36,9 +36,9 @@ from orthobench.options.seeds import more_seeds as seeds_after
 from orthobench.planning.file import SweepFile, read_file
 from orthobench.planning.grid import GridAxis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
-from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
 from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
+from orthobench.planning.sweep_runs import SweepRun, optimizers, resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.session.session import SweepResult, open_session
 from orthobench.session.tuner import check_optuna, train_trials

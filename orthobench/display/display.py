@@ -11,9 +11,9 @@ from orthobench.training.events import EventSink
 if TYPE_CHECKING:
     from orthobench.executors.job import JobOutcome
     from orthobench.planning.match import MatchedSize
-    from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial, Tuning, TuningResult
     from orthobench.planning.sweep_plan import SweepPlan
+    from orthobench.planning.sweep_runs import PlannedRun
 
 
 class JobsDisplay:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from orthobench.planning.plan import PlannedRun
+    from orthobench.planning.sweep_runs import PlannedRun
 
 _logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from orthobench.metric import VALIDATION
 from orthobench.options.arguments import Count, Database, File, FileName, Seed, Texts
 from orthobench.options.checked import checked
 from orthobench.options.run_options import RunOptions, SweepOptions
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.session.session import Session, open_session
 from orthobench.spec.resolve import RunConfig, resolve

@@ -11,7 +11,7 @@ from orthobench.analysis import inference
 from orthobench.analysis.inference import Verdict
 from orthobench.analysis.pairing import changed, single
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.errors import counted, shell_command
+from orthobench.errors import shell_command
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, Update
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.settings import text
@@ -123,25 +123,24 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
 
     if not run.has_values:
         return refused(Verdict.MISSING, unrecorded(run))
-    update = f"run {_update(run)}"
+    update = f"to measure again: {_update(run)}"
     if changes := _changed_settings(run):
-        return refused(Verdict.INCONCLUSIVE, f"measured with {', '.join(changes)}: {update}")
+        return refused(Verdict.INCONCLUSIVE, f"settings have changed: {', '.join(changes)}; {update}")
     if run.condition != condition:
-        return refused(Verdict.INCONCLUSIVE, f"the task's settings or version differ from the baseline's: {update}")
+        return refused(Verdict.INCONCLUSIVE, f"the task's settings or version differ from the baseline's; {update}")
     if run.exact:
         return None
     fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
     if fewest < FEWEST_SEEDS:
-        seeds = counted(fewest, "seed")
         return refused(
-            Verdict.INCONCLUSIVE, f"{seeds} cannot be evidence: take {FEWEST_SEEDS} or more, better 8, or exact = true"
+            Verdict.INCONCLUSIVE, f"too few seeds: {fewest}; at least: {FEWEST_SEEDS}, better 8, or exact = true"
         )
     return None
 
 
 def unrecorded(run: CheckedRun) -> str:
     """Say that a run, or one of its metrics, has no value, and how to measure it."""
-    return f"not measured yet: measure it with {_update(run)}"
+    return f"not measured yet; to measure it: {_update(run)}"
 
 
 def _update(run: CheckedRun) -> str:
@@ -203,7 +202,7 @@ def _judge_metric(
         reasons = dict.fromkeys(results[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
         return finding(Verdict.MISSING, f"{_seeds(lacking)}: {'; '.join(reasons)}")
     if equal := _equal_seeds(results):
-        return finding(Verdict.WORSE, f"{_seeds(equal)} have equal values in all metrics: the seed has no effect")
+        return finding(Verdict.WORSE, f"the seed has no effect; equal in all metrics: {_seeds(equal)}")
     if run.exact:
         return finding(*_exactly(run, metric, origin, values_now, results))
 
@@ -211,10 +210,8 @@ def _judge_metric(
     # The margin is that of independent samples, so seeds that both sides have are not paired.
     outcome, loss = inference.verdict(before, now, metric.direction, allowed)
     words = {
-        Verdict.WORSE: f"{loss.mean:.3g} lost, {allowed:.3g} allowed",
-        Verdict.INCONCLUSIVE: (
-            f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: add seeds"
-        ),
+        Verdict.WORSE: f"lost: {loss.mean:.3g}; allowed: {allowed:.3g}",
+        Verdict.INCONCLUSIVE: f"add seeds; lost: {loss.lower:.3g} to {loss.upper:.3g}; allowed: {allowed:.3g}",
     }
     return finding(outcome, words.get(outcome, ""), loss=loss.mean, upper=loss.upper)
 
@@ -237,19 +234,19 @@ def _exactly(
     """Return the verdict on values that should be equal, or within the tolerance on another kind of machine."""
     sides = single(metric.values, values_now)
     if unknown := sides.only_second:
-        return Verdict.MISSING, f"no value is recorded for {_seeds(unknown)}"
+        return Verdict.MISSING, f"no value is recorded: {_seeds(unknown)}"
     tolerance, equal = 0.0, "equal to the last bit"
     if other := _other_machine(origin, results):
         if run.tolerance is None:
             return Verdict.INCONCLUSIVE, f"exact values need the same kind of machine; {other}"
-        tolerance, equal = run.tolerance, f"within {run.tolerance:.2g} of another kind of machine; {other}"
+        tolerance, equal = run.tolerance, f"equal on another kind of machine within: {run.tolerance:.2g}; {other}"
     others = changed(sides, tolerance)
     if not others:
         return Verdict.SAME, equal
     then = statistics.fmean(metric.values[seed] for seed in values_now)
     if (statistics.fmean(values_now.values()) > then) == (metric.direction == "max"):
-        return Verdict.INCONCLUSIVE, f"{_seeds(others)} changed, for the better on average: update, with the reason"
-    return Verdict.WORSE, f"{_seeds(others)} changed, for the worse on average"
+        return Verdict.INCONCLUSIVE, f"better on average: update, with the reason; changed: {_seeds(others)}"
+    return Verdict.WORSE, f"worse on average; changed: {_seeds(others)}"
 
 
 def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> str:
@@ -269,7 +266,7 @@ def _judge_speed(run: CheckedRun, before: float, results: Mapping[int, SeedResul
     if now:
         times = statistics.median(now) / before
         verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
-        reason = f"the median step takes {times:.2f} x the baseline's, {factor:g} allowed"
+        reason = f"median step, as a multiple of the baseline's: {times:.2f}; allowed: {factor:g}"
     else:
         verdict, reason = Verdict.MISSING, "no seed was timed"
     allowed = (factor - 1) * before

@@ -18,14 +18,12 @@ from sqlalchemy import delete, select, update
 
 from orthobench.errors import DamagedError, UsageError, counted, without_folders
 from orthobench.hub.card import CARD, NAME
-from orthobench.hub.place import MOST_BYTES, Hub, is_hub
+from orthobench.hub.place import MOST_BYTES, Hub
 from orthobench.settings import run_names, without_paths
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.merge import merge, opened_unchanged
-from orthobench.store.row_checks import refuse_faults
+from orthobench.store.merge import merge, opened_checked
 from orthobench.store.sqlite import connect, problem_of
 from orthobench.store.tables import Environment, Segment, Series, Source, StoredMetric
-from orthobench.system.location import Place
 
 FILE = re.compile(r"[0-9a-f]{64}\.db")
 """The name of a published file."""
@@ -56,7 +54,7 @@ def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
 
     Raises:
         UsageError: the place cannot be read or written, or its files or the runs are too large.
-        DamagedError: the place is damaged, or the database is.
+        DamagedError: the place is damaged.
     """
     exists = hub.exists
     present = {key for name in _names(hub) for key in _keys(hub, name)} if exists else set()
@@ -64,8 +62,6 @@ def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
     new = [run.key for run in final if run.key not in present]
     files: dict[str, bytes] = {}
     plugins: set[str] = set()
-    if new:
-        refuse_faults(store.engine)
     for start in range(0, len(new), RUNS_OF_A_FILE):
         content, names = _packed(store, new[start : start + RUNS_OF_A_FILE])
         files[f"runs/{_digest(content)}.db"] = content
@@ -168,8 +164,7 @@ def _opened(hub: Hub, name: str) -> Iterator[Store]:
         file = Path(folder) / name
         file.write_bytes(content)
         try:
-            with opened_unchanged(file) as store:
-                refuse_faults(store.engine)
+            with opened_checked(file) as store:
                 for run in store.runs():
                     if run_names(run.spec)["key"] != run.key:
                         raise DamagedError(f"{where}: run {run.key} is forged: its key does not follow from its spec")
@@ -184,8 +179,8 @@ def _opened(hub: Hub, name: str) -> Iterator[Store]:
 
 
 @contextmanager
-def opened_runs(place: Place) -> Iterator[Store]:
-    """Open a database as `opened_unchanged` does, or the runs of a repository or folder as a temporary database.
+def opened_runs(hub: Hub) -> Iterator[Store]:
+    """Open the runs of a repository or folder as a temporary database.
 
     Of two copies of a run there, the more advanced one counts, and else the first.
 
@@ -193,11 +188,6 @@ def opened_runs(place: Place) -> Iterator[Store]:
         UsageError: the place cannot be read, or has no runs.
         DamagedError: it is damaged.
     """
-    if not is_hub(place):
-        with opened_unchanged(place) as store:
-            yield store
-        return
-    hub = Hub.of(place)
     if not hub.exists:
         raise UsageError(f"{hub.name} does not exist, or your token may not read it: check the name, and $HF_TOKEN")
     names = _names(hub)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orthobench.planning.estimate import Estimate
-from orthobench.planning.plan import PlannedRun
+from orthobench.planning.sweep_runs import PlannedRun
 
 
 def by_priority(planned: Sequence[PlannedRun]) -> list[PlannedRun]:

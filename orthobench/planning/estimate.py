@@ -25,7 +25,7 @@ from orthobench.analysis.experience import (
 )
 from orthobench.errors import OrthobenchError
 from orthobench.options.arguments import KeepWeights
-from orthobench.planning.plan import PlannedRun
+from orthobench.planning.sweep_runs import PlannedRun
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Store
 from orthobench.system import environment

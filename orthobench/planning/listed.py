@@ -57,7 +57,7 @@ from orthobench.options.seeds import MAX_SEEDS
 from orthobench.papers import find_paper, find_study
 from orthobench.planning.file import Name
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
-from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.planning.sweep_runs import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.settings import Scalar, read_toml, text
 from orthobench.settings.filters import narrow, read_conditions

@@ -11,7 +11,7 @@ from orthobench.errors import UsageError
 from orthobench.model import Model
 from orthobench.options.arguments import Preset
 from orthobench.papers.sizes import UNITS
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES
 from orthobench.spec.model_sizes import Counter

@@ -9,7 +9,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import Preset
 from orthobench.options.assignments import given_twice
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
-from orthobench.planning.plan import SweepRun, with_seeds
+from orthobench.planning.sweep_runs import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, text
 from orthobench.settings.filters import narrow, read_conditions

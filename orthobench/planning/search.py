@@ -25,8 +25,8 @@ from orthobench.model import Model
 from orthobench.options.arguments import Preset
 from orthobench.planning.match import check_can_match, with_equal_parameters
 from orthobench.planning.objective import MedianRule, best_so_far, objective_values, was_pruned
-from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, digest, unknown_setting
 from orthobench.spec.model_sizes import Counter

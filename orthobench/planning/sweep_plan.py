@@ -9,7 +9,7 @@ from typing import Any
 
 from orthobench.planning.budget import Budget, runs_within, span
 from orthobench.planning.estimate import Estimate
-from orthobench.planning.plan import PlannedRun
+from orthobench.planning.sweep_runs import PlannedRun
 
 
 @dataclass(frozen=True)

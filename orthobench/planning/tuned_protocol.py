@@ -34,7 +34,7 @@ from orthobench.analysis.rate_search import (
 from orthobench.errors import UsageError, unknown
 from orthobench.model import ModelSettings
 from orthobench.planning.match import MatchedSize, check_can_match, nearest_size, target_count
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, text
 from orthobench.spec.model_sizes import Counter

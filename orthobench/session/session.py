@@ -35,8 +35,8 @@ from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.planning.budget import Budget, by_priority
 from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
-from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, plan_sweep
+from orthobench.planning.sweep_runs import PlannedRun, SweepRun, plan
 from orthobench.session.single_run import check_device, check_places, is_new, open_logs, say_before_training
 from orthobench.sinks.live import LiveSinks
 from orthobench.spec.resolve import RunConfig

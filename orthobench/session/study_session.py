@@ -10,7 +10,7 @@ from orthobench.bench.models import measure_models
 from orthobench.bench.suite import Setup
 from orthobench.options.arguments import Preset
 from orthobench.papers import Study
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.session.session import Session, SweepResult
 from orthobench.system import environment

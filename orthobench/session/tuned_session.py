@@ -15,7 +15,7 @@ from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
 from orthobench.executors.job import Ending, Job, JobOutcome
 from orthobench.planning.objective import Pause
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.sweep_runs import SweepRun
 from orthobench.planning.tuned_protocol import Column, Entry, ModelSize, describe
 from orthobench.session.session import Session
 from orthobench.store import Run, Status

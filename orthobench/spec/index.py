@@ -1,7 +1,7 @@
 """The index: what follows from the code alone, for commands that need not load torch, which takes seconds.
 
 The index describes the built-in plugins and their settings, and has the runs of the papers' experiments. It is the file
-`index.json`, which `make index` writes and a test compares with the classes.
+`index.json`, which `make index` writes and `make lint` compares with the classes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FILE = Path(__file__).with_name("index.json")
 
 
 @cache
-def index() -> dict[str, Any]:
-    """Return the index.
+def built_in() -> dict[str, Any]:
+    """Return what is built in, as the index describes it.
 
     Returns:
         `plugins`: the description of each built-in plugin by "kind/name"; see `describe`.
@@ -36,7 +36,7 @@ def index() -> dict[str, Any]:
 
 def description(plugin: Plugin) -> dict[str, Any]:
     """Return the description of a plugin: from the index if it is built in, else from its class."""
-    known: dict[str, Any] | None = index()["plugins"].get(f"{plugin.kind}/{plugin.name}")
+    known: dict[str, Any] | None = built_in()["plugins"].get(f"{plugin.kind}/{plugin.name}")
     return known if plugin.is_built_in and known is not None else describe(plugin)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from orthobench.errors import OrthobenchError
 from orthobench.plugins import Catalog
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.spec.resolve import RunConfig, RunSpec
 
 _known: dict[str, int | None] = {}
@@ -24,7 +24,7 @@ def state_sizes(specs: Mapping[str, RunSpec]) -> dict[str, int]:
     """
     from orthobench.spec.model_sizes import Counter  # here, because it loads torch, which most reports do without
 
-    plugins, counter, catalog, sizes = index()["plugins"], Counter(), Catalog(), {}
+    plugins, counter, catalog, sizes = built_in()["plugins"], Counter(), Catalog(), {}
     for name, spec in specs.items():
         if f"task/{spec.task}" not in plugins or f"model/{spec.model}" not in plugins:
             continue

@@ -41,7 +41,7 @@ from orthobench.store.column_types import Block
 from orthobench.store.damage import integrity_problems
 from orthobench.store.open import HEAD, open_store, stored_revision
 from orthobench.store.result import Status, as_name
-from orthobench.store.row_checks import refusing_damage
+from orthobench.store.row_checks import refuse_faults, refusing_damage
 from orthobench.store.sqlite import connect, damaged
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Benchmark, Environment, Run, Weights, facts_digest
@@ -101,6 +101,19 @@ def opened_unchanged(place: Place) -> Iterator[Store]:
                 raise DamagedError(str(error).replace(str(copy), str(location))) from error
             with store:
                 yield store
+
+
+@contextmanager
+def opened_checked(place: Place) -> Iterator[Store]:
+    """Open a database as `opened_unchanged` does, after a check of every row, because these may be a stranger's.
+
+    Raises:
+        UsageError: as for `opened_unchanged`.
+        DamagedError: the database is damaged, or has a row that cannot be read.
+    """
+    with opened_unchanged(place) as store:
+        refuse_faults(store.engine)
+        yield store
 
 
 def copy_to_file(location: Location, copy: Path) -> None:

@@ -87,7 +87,7 @@ def test_no_submodule_hides_a_public_name():
     rooms = {path.stem for path in Path(ob.__file__).parent.iterdir()} | {"models", "tasks"}
     assert rooms & set(ob.__all__) == set()
     code = (
-        "import inspect, orthobench as ob, orthobench.cli, orthobench.planning.plan, orthobench.gate, "
+        "import inspect, orthobench as ob, orthobench.cli, orthobench.planning.sweep_runs, orthobench.gate, "
         "orthobench.reporting.page.html; print([name for name in ('run', 'sweep', 'report', 'check', 'compare') "
         "if not inspect.isfunction(getattr(ob, name))])"
     )

@@ -24,7 +24,7 @@ from orthobench.errors import UsageError
 from orthobench.options import arguments
 from orthobench.options.arguments import LARGEST_SEED, Number, Seed, Seeds, Texts
 from orthobench.options.checked import checked
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import open_store
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
@@ -316,7 +316,7 @@ def test_argument_of_another_function_is_explained():
 
 
 def test_no_setting_has_the_name_of_an_argument_of_sweep():
-    descriptions = [*index()["plugins"].values(), {"settings": index()["training"]}]
+    descriptions = [*built_in()["plugins"].values(), {"settings": built_in()["training"]}]
     names = {setting["name"] for each in descriptions for setting in each.get("settings", ())}
     assert "hidden_size" in names
     assert not names & SWEEP_ARGUMENTS

@@ -4,8 +4,8 @@ import re
 
 import orthobench.spec
 from orthobench.cli.session_display import print_plan
-from orthobench.planning.plan import PlannedRun
 from orthobench.planning.sweep_plan import plan_sweep
+from orthobench.planning.sweep_runs import PlannedRun
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 

@@ -101,9 +101,9 @@ def test_model_page_has_equations_paper_and_measurements(name, generated):
 @pytest.mark.parametrize(
     ("name", "scores"),
     [
-        ("scornn", "`W` of a step; the step's Jacobian, computed for a state of 170 numbers"),
-        ("goru", "`Q` of a step; `W_r`, `W_g` inside gates and derivatives; the step's Jacobian, computed for"),
-        ("kru", "`W` of a step; the step's Jacobian, estimated for a state of 1,024 numbers"),
+        ("scornn", "matrices of a step: `W`; numbers of the state: 170; the step's Jacobian: computed"),
+        ("goru", "matrices of a step: `Q`; matrices inside gates and derivatives: `W_r`, `W_g`; numbers"),
+        ("kru", "matrices of a step: `W`; numbers of the state: 1,024; the step's Jacobian: estimated"),
     ],
 )
 def test_model_page_names_what_has_scores_of_orthogonality(name, scores, generated):

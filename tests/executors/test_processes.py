@@ -24,7 +24,7 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.options.run_options import SweepOptions
-from orthobench.planning.plan import PlannedRun
+from orthobench.planning.sweep_runs import PlannedRun
 from orthobench.plugins import Catalog
 from orthobench.session.session import Session, open_session
 from orthobench.spec.resolve import resolve

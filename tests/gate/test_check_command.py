@@ -125,7 +125,7 @@ def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobenc
     outcome = orthobench("check")
     assert outcome.code == 3
     command = "orthobench check --only adding/rnn --update --seeds 20 --reason '...'"
-    assert f"not measured yet: measure it with `{command}`" in outcome.out
+    assert f"not measured yet; to measure it: `{command}`" in outcome.out
     assert outcome.err == ""
 
 
@@ -158,7 +158,11 @@ def test_runs_of_other_code_do_not_count_unless_asked_for(measured, changed):
 @pytest.mark.parametrize(
     ("old", "new", "shown"),
     [
-        ("sequence_length = 10", "sequence_length = 11", "measured with sequence_length=10 (now 11): run `orthobench"),
+        (
+            "sequence_length = 10",
+            "sequence_length = 11",
+            "settings have changed: sequence_length=10 (now 11); to measure again: `orthobench",
+        ),
         ("sequence_length = 10", "sequence_length = 10, learning_rate = 3e-3", "learning_rate=default (now 0.003)"),
     ],
 )
@@ -185,7 +189,7 @@ def test_task_of_another_version_is_undecided(measured, file):
 def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
     outcome = measured("check", "--seeds", "2")
     assert (outcome.code, outcome.err) == (3, "")
-    assert "2 seeds cannot be evidence" in outcome.out
+    assert "too few seeds: 2" in outcome.out
     before = measured_file(file).read_text()
     outcome = measured("check", "--seeds", "2", "--update", "--reason", "hasty", "--db", "runs.db")
     assert outcome.code == 2
@@ -323,7 +327,9 @@ def test_seed_without_effect_is_worse(measured, monkeypatch):
     monkeypatch.setattr(task, "derive_seed", lambda seed, *purpose: derive(0, *purpose))
     outcome = measured("check", "--only", "adding/gru", "--json")
     assert outcome.code == 1
-    assert "seeds 0, 1, 2 have equal values in all metrics" in findings(outcome)["adding/gru mse"]["reason"]
+    assert (
+        "the seed has no effect; equal in all metrics: seeds 0, 1, 2" in findings(outcome)["adding/gru mse"]["reason"]
+    )
 
 
 @pytest.mark.slow

@@ -122,8 +122,8 @@ def test_best_test_depends_on_the_direction():
     ("values", "expected", "reason"),
     [
         ((1.0, 1.1, 0.9), "same", "equal to the last bit"),
-        ((1.0, 1.1, 0.9 + 1e-15), "worse", "seed 2 changed, for the worse on average"),
-        ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "for the better on average"),
+        ((1.0, 1.1, 0.9 + 1e-15), "worse", "worse on average; changed: seed 2"),
+        ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "better on average: update, with the reason; changed: seed 2"),
     ],
 )
 def test_exact_run_compares_every_bit(values, expected, reason):
@@ -136,7 +136,7 @@ def test_equal_values_of_all_seeds_are_worse():
     """The seed then has no effect. A metric of few levels may be equal by chance, so all metrics are compared."""
     finding = verdict(checked(), now(1.0, 1.1, 1.0))
     assert finding.verdict == "worse"
-    assert finding.reason == "seeds 0, 2 have equal values in all metrics: the seed has no effect"
+    assert finding.reason == "the seed has no effect; equal in all metrics: seeds 0, 2"
     others = {
         seed: SeedResult({("mse", "final"): value, ("recall", "final"): seed})
         for seed, value in enumerate((1.0, 1.1, 1.0))
@@ -156,7 +156,7 @@ def test_exact_values_of_another_machine_agree_within_the_tolerance(before, fact
     finding = verdict(run, other)
     assert finding.verdict == expected
     if expected == "same":
-        assert finding.reason == "within 0.001 of another kind of machine; seed 0: threads 2, now 64"
+        assert finding.reason == "equal on another kind of machine within: 0.001; seed 0: threads 2, now 64"
     assert verdict(run, now(before + abs(before) * 1e-15)).verdict == "worse"
 
 
@@ -234,7 +234,7 @@ def test_two_seeds_are_undecided_with_the_reason():
     for run in (checked([1.0, 1.1]), checked(seeds=(0, 1))):
         finding = refusal(run, "c")
         assert finding.verdict == "inconclusive"
-        assert "2 seeds cannot be evidence: take 3 or more" in finding.reason
+        assert "too few seeds: 2; at least: 3" in finding.reason
     assert refusal(checked(), "c") is None
 
 

@@ -16,7 +16,7 @@ from orthobench.executors import profile
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job, profile_run
 from orthobench.planning.estimate import Estimate, Estimator
-from orthobench.planning.plan import PlannedRun, plan
+from orthobench.planning.sweep_runs import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Store, open_store

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orthobench.errors import UsageError
 from orthobench.options.assignments import parse_assignments
 from orthobench.planning.grid import GridAxis, combinations, read_grid
-from orthobench.planning.plan import resolve_grid
+from orthobench.planning.sweep_runs import resolve_grid
 from orthobench.plugins import Catalog
 
 CATALOG = Catalog()

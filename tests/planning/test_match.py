@@ -9,7 +9,7 @@ from orthobench.errors import UsageError
 from orthobench.papers.sizes import sizes
 from orthobench.planning.grid import read_grid
 from orthobench.planning.match import MatchedRuns, with_equal_parameters
-from orthobench.planning.plan import resolve_grid
+from orthobench.planning.sweep_runs import resolve_grid
 from orthobench.plugins import Catalog
 
 CATALOG = Catalog()

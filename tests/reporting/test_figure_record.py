@@ -14,7 +14,7 @@ from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.page.compressed_blocks import plotly_script
 from orthobench.reporting.page.html import write_html
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import open_store
 
 SHIPPED = Path(__file__).parents[2] / "results.db"
@@ -26,7 +26,7 @@ def test_every_shipped_figure_is_valid_for_plotly(tmp_path):
     database = tmp_path / "results.db"
     shutil.copy(SHIPPED, database)
     with open_store(str(database)) as store:
-        page = write_html(store, tmp_path / "page.html", Scope(), index()["variants"])
+        page = write_html(store, tmp_path / "page.html", Scope(), built_in()["variants"])
     drawn = figures(page.read_text("utf-8")).values()  # raises ValueError for a figure that Plotly refuses
     kinds = {trace["type"] for named in drawn for figure in named.values() for trace in figure["data"]}
     assert kinds == {"scatter", "heatmap"}

@@ -12,7 +12,7 @@ from orthobench.errors import UsageError
 from orthobench.metric import notation
 from orthobench.papers import Experiment, papers
 from orthobench.reporting.account.names import check_labels, in_words, name_of, named, panel_of
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 
 
 def test_model_has_its_label_else_its_title_else_its_stored_name():
@@ -28,8 +28,8 @@ def test_model_has_its_label_else_its_title_else_its_stored_name():
     [("mnist", "MNIST"), ("temporal_order", "temporal order"), ("recall", "in-context recall"), ("mine", "mine")],
 )
 def test_task_has_its_short_name_else_its_title_else_its_stored_name(monkeypatch, task, name):
-    known = {"plugins": {**index()["plugins"], "task/temporal_order": {"title": "temporal order"}}}
-    monkeypatch.setattr("orthobench.analysis.conditions.index", lambda: known)
+    known = {"plugins": {**built_in()["plugins"], "task/temporal_order": {"title": "temporal order"}}}
+    monkeypatch.setattr("orthobench.analysis.conditions.built_in", lambda: known)
     assert name_of_task(task) == name
     assert panel_of(Experiment(artifact="figure 1", task=task, model="rnn")) == name
 

@@ -10,7 +10,7 @@ from support.pages import add_run, waiting
 from orthobench.papers import find_paper
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import open_store
 
 pytestmark = pytest.mark.browser
@@ -46,7 +46,7 @@ def page(tmp_path_factory) -> Path:
             store.update(run.id, {"model": "cell.py:MyCell", "spec": spec})
             add_run(store, printed.model, seed, task=printed.task, final=0.96 + 0.001 * seed, experiment=printed)
     with open_store(str(folder / "results.db")) as store:
-        return write_html(store, folder / "page.html", Scope(), index()["variants"])
+        return write_html(store, folder / "page.html", Scope(), built_in()["variants"])
 
 
 @pytest.fixture(params=SIZES)

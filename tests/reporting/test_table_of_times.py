@@ -11,7 +11,7 @@ import pytest
 from orthobench.bench.models import PER_EPOCH, TABLE_3
 from orthobench.reporting.account.load import load_views
 from orthobench.reporting.account.scope import Scope
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import open_store
 
 MACHINE = {"cpu": "a CPU", "accelerator": None, "threads": 1}
@@ -39,7 +39,7 @@ def database(tmp_path):
 
 def table_of(database: str):
     with open_store(database) as store:
-        _, (view,), *_ = load_views(store, Scope(paper="helfrich2018"), index()["variants"])
+        _, (view,), *_ = load_views(store, Scope(paper="helfrich2018"), built_in()["variants"])
     (part,) = (part for part in view.artifacts if part.artifact.name == "table 3")
     return part
 

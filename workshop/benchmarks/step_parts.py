@@ -10,7 +10,6 @@ gradient. `rest` is the whole step minus the other parts.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 
 import torch
@@ -48,11 +47,10 @@ class TimedStep:
         self.steps: list[dict[str, float]] = []
 
     def __call__(self) -> None:
-        with record_times() as seconds:
-            start = time.perf_counter()
+        with record_times() as seconds, timed(WHOLE):
             self._run()
-            whole = time.perf_counter() - start
-        self.steps.append({**seconds, REST: whole - sum(seconds.values()), WHOLE: whole})
+        parts = sum(spent for name, spent in seconds.items() if name != WHOLE)
+        self.steps.append({**seconds, REST: seconds[WHOLE] - parts})
 
     def _run(self) -> None:
         network = self.step.network

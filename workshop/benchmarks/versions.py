@@ -5,7 +5,7 @@
 BASE and . are folders of checkouts. Each has a process of its own, and the processes take turns at every sample, so
 that a change of the machine's speed meets all of them. The table has a step's milliseconds, the median of the rounds
 and the least, and its share of the peak of fused multiply-adds in the same round. The last column compares two threads
-with twice the speed of one. On two cores and with eight shapes, six rounds of two checkouts take about three minutes.
+with twice the speed of one. On two cores and with eight shapes, six rounds of two checkouts take about five minutes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ import subprocess
 import sys
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
+import torch
+
+from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
+from orthobench.bench.measure import interleave
 from orthobench.bench.shapes import SHAPES, Shape
+from orthobench.bench.suite import PEAK, MultiplyAdd
 
+WHOLE = "whole step"
 LEAST = 0.15
 """Seconds of a sample."""
 
 
 def work() -> None:
     """Answer each line [fields of a shape, threads] with the seconds of a step and its share of the peak."""
-    import time
-
-    import torch
-
-    from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
-    from orthobench.bench.suite import MultiplyAdd
-
     torch.set_flush_denormal(True)
-    steps: dict[tuple[Shape, int], Any] = {}
+    steps: dict[tuple[Shape, int], TrainingStep] = {}
     for line in sys.stdin:
         fields, threads = json.loads(line)
         torch.set_num_threads(threads)
@@ -44,19 +42,12 @@ def work() -> None:
         if (shape, threads) not in steps:
             network = (LSTMNetwork if shape.cell == "lstm" else ScoRNNNetwork)(shape, torch.device("cpu"), "cpu")
             steps[shape, threads] = TrainingStep(network)
-            steps[shape, threads]()
-        step, peak, count = steps[shape, threads], MultiplyAdd(quick=False), 0
+        step, peak = steps[shape, threads], MultiplyAdd(quick=False)
         peak.repeats //= 10
-        step()  # it takes the memory that other shapes have released
-        start = time.perf_counter()
-        while time.perf_counter() - start < LEAST or not count:
-            step()
-            count += 1
-        seconds = (time.perf_counter() - start) / count
-        start = time.perf_counter()
-        peak()
-        rate = peak.gflop / (time.perf_counter() - start)
-        print(json.dumps([seconds, shape.gflop(step.network.gates) / seconds / rate]), flush=True)
+        samples = interleave({WHOLE: step, PEAK: peak}, rounds=1, shortest=LEAST)
+        (seconds,), (at_peak,) = samples[WHOLE], samples[PEAK]
+        rate = shape.gflop(step.network.gates) / seconds
+        print(json.dumps([seconds, rate / (peak.gflop / at_peak)]), flush=True)
 
 
 def main() -> None:

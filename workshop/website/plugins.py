@@ -98,11 +98,14 @@ def _scores(cls: Any) -> str:
     step = ", ".join(f"`{each}`" for each in matrices if each in model.step_matrices)
     inside = ", ".join(f"`{each}`" for each in matrices if each not in model.step_matrices)
     size = sum(part.shape[-1] for part in model.initial_state(1))
-    jacobian = f"the step's Jacobian, {'estimated' if size > EXACT else 'computed'} for a state of {size:,} numbers"
-    parts = [step and f"{step} of a step", inside and f"{inside} inside gates and derivatives", jacobian]
-    return (
-        f"[Scores](../tasks-and-models.md#scores-of-orthogonality) of orthogonality: {'; '.join(filter(None, parts))}."
-    )
+    facts = {
+        "matrices of a step": step,
+        "matrices inside gates and derivatives": inside,
+        "numbers of the state": f"{size:,}",
+        "the step's Jacobian": "estimated" if size > EXACT else "computed",
+    }
+    scores = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
+    return f"[Scores](../tasks-and-models.md#scores-of-orthogonality) of orthogonality: {scores}."
 
 
 def _model(name: str, cls: Any) -> str:

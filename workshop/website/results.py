@@ -29,7 +29,7 @@ from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.condition_tables import seeds_of
 from orthobench.reporting.tables.table import shown_median
 from orthobench.settings import text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Store, open_store
 from workshop.website.markdown import escape
 
@@ -62,7 +62,7 @@ def reference_results() -> Iterator[Store]:
 def everything() -> Everything:
     """Read the reference results; later calls return the same object."""
     with reference_results() as store:
-        return Everything(*load_views(store, Scope(), index()["variants"])[:3])
+        return Everything(*load_views(store, Scope(), built_in()["variants"])[:3])
 
 
 def reference_page() -> Path:
@@ -70,7 +70,7 @@ def reference_page() -> Path:
     newest = max(source.stat().st_mtime for source in (DATABASE, COMMENTARY))
     if not PAGE.is_file() or PAGE.stat().st_mtime < newest:
         with reference_results() as store:
-            write_html(store, PAGE, Scope(), index()["variants"], read_commentary(COMMENTARY))
+            write_html(store, PAGE, Scope(), built_in()["variants"], read_commentary(COMMENTARY))
     return PAGE
 
 

@@ -24,7 +24,7 @@ from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.settings import merged_settings, text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Store
 
 Subject = TypeVar("Subject", "ClaimSubject", Experiment)
@@ -159,7 +159,7 @@ def _refuse_empty(claim: ModelClaim, experiments: Sequence[Experiment]) -> None:
 
 def _refuse_unknown_metric(claim: ModelClaim, tasks: Collection[str]) -> None:
     """Refuse a claim about a metric that no task declares, or about a number or vector that no probe can log."""
-    plugins = index()["plugins"]
+    plugins = built_in()["plugins"]
     declared = {name for task in tasks for name in plugins.get(f"task/{task}", {}).get("metrics", [])} | TIMES.keys()
     probes = {name.partition("/")[2] for name in plugins if name.startswith("probe/")}
     if isinstance(claim, CurveClaim) and claim.metric and claim.split:

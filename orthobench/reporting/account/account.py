@@ -25,7 +25,7 @@ from orthobench.reporting.account.regressions import GatedNumber, gated_numbers
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.account.verdict_sheet import VerdictSheet, verdict_sheet
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run, Store
 
 
@@ -165,7 +165,7 @@ def account_of(
     tasks_of_matrix = {column.condition.task for column in matrix.columns}
     trials = {each.key for each in conditions if each.task in tasks_of_matrix} - in_matrix
     quick = {each.key for column in matrix.columns if column.is_folded for each in column.conditions}
-    specs = index()["specs"]
+    specs = built_in()["specs"]
 
     def ranking(condition: Condition) -> Leaderboard:
         rows = leaderboard(condition)
@@ -242,7 +242,7 @@ def _plugins(contents: Contents) -> dict[str, dict[str, Any]]:
             "settings": [[each["name"], each["default"], each["meaning"]] for each in plugin["settings"]],
         }
         for name in known
-        if (plugin := index()["plugins"].get(name))
+        if (plugin := built_in()["plugins"].get(name))
     }
 
 

@@ -24,7 +24,7 @@ from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.account.names import KINDS, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run
 
 WHITE_FROM = 0.79
@@ -405,7 +405,7 @@ def _rank(rows: Sequence[list[MatrixCell | None]], number: int, condition: str) 
 
 def families_of_models() -> dict[str, str]:
     """Return the family of each built-in model that names one."""
-    models = [plugin for plugin in index()["plugins"].values() if plugin["kind"] == "model"]
+    models = [plugin for plugin in built_in()["plugins"].values() if plugin["kind"] == "model"]
     return {model["name"]: model["family"] for model in models if model.get("family")}
 
 
@@ -533,7 +533,7 @@ def _block(conditions: Sequence[Condition]) -> Judged:
 
 def _why_linear_fails(run: Run) -> str:
     """Return why a built-in model with these settings cannot solve its task; "" if it may, or if it is not affine."""
-    plugins = index()["plugins"]
+    plugins = built_in()["plugins"]
     needed = plugins.get(f"model/{run.model}", {}).get("affine_if")
     settings = run.spec["model_settings"]
     if needed is None or any(settings.get(name) != value for name, value in needed.items()):
@@ -567,7 +567,7 @@ def _value(run: Run, setting: str | None) -> str:
     if setting is None or setting not in settings:
         return ""
     value = settings[setting]
-    plugin = index()["plugins"].get(f"model/{run.model}", {"settings": []})
+    plugin = built_in()["plugins"].get(f"model/{run.model}", {"settings": []})
     defaults = [each["default"] for each in plugin["settings"] if each["name"] == setting]
     if value is False or text(value) in defaults:
         return ""
@@ -583,7 +583,7 @@ def word_of_column(condition: Condition) -> str:
 def _command(condition: Condition, block: Judged) -> str:
     if block == "tuned":
         return shell_command("compare-tuned", "-t", word_of_column(condition), "--models", "MODEL")
-    plugin = index()["plugins"].get(f"task/{condition.task}", {"settings": []})
+    plugin = built_in()["plugins"].get(f"task/{condition.task}", {"settings": []})
     defaults = {each["name"]: each["default"] for each in plugin["settings"]}
     settings = [
         part

@@ -16,7 +16,7 @@ from orthobench.analysis.variants import newer_version
 from orthobench.errors import UsageError
 from orthobench.papers import Experiment
 from orthobench.settings import text
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 
 NO_LABELS: Mapping[str, str] = {}
 DATA_SIZES = {"train_size": "training", "test_size": "test", "validation_size": "validation"}
@@ -64,7 +64,7 @@ def name_of(model: str, labels: Mapping[str, str] = NO_LABELS) -> str:
     Args:
         labels: names that go before the title, by the stored names of models.
     """
-    plugin = index()["plugins"].get(f"model/{model}")
+    plugin = built_in()["plugins"].get(f"model/{model}")
     return labels.get(model) or (plugin["title"] if plugin else model)
 
 
@@ -96,7 +96,7 @@ def in_words(name: str, value: Any, task: str = "") -> str:
         return FLAGS.get(name, (words, off))[shown != "true"]
     if name in PHRASES:
         return PHRASES[name].format(shown)
-    if f"model/{shown}" in index()["plugins"]:  # a layout of data is named after the model whose program has it
+    if f"model/{shown}" in built_in()["plugins"]:  # a layout of data is named after the model whose program has it
         return f"{words} of {name_of(shown)}"
     said = VALUES.get(shown, shown.replace("_", " ") if shown.isidentifier() else shown)
     return said if name in PLAIN else f"{words} {said}"

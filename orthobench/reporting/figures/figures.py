@@ -34,7 +34,7 @@ from orthobench.reporting.figures.drawing import (
 )
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.styles import Style, Styles
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.spec.resolve import RunSpec
 from orthobench.spec.state_sizes import state_sizes
 
@@ -462,7 +462,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
 
 
 def _state_matters(condition: Condition) -> bool:
-    return bool(index()["plugins"].get(f"task/{condition.task}", {}).get("state_matters"))
+    return bool(built_in()["plugins"].get(f"task/{condition.task}", {}).get("state_matters"))
 
 
 def _ends(variants: Sequence[VariantData], condition: Condition) -> tuple[list[float], float]:

@@ -18,7 +18,7 @@ from itertools import count, product
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import UsageError
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 
 PALETTE = (
     "#2E53F2",
@@ -162,7 +162,7 @@ def shipped_styles() -> dict[str, Style]:
     Raises:
         UsageError: a look is not a dash and a symbol.
     """
-    looks = {plugin["name"]: plugin.get("look") for plugin in index()["plugins"].values()}
+    looks = {plugin["name"]: plugin.get("look") for plugin in built_in()["plugins"].values()}
     return {model: look_of(model, look) for model, look in looks.items() if look}
 
 

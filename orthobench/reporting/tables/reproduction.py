@@ -29,7 +29,7 @@ from orthobench.reporting.tables.condition_tables import condition_table
 from orthobench.reporting.tables.paper_tables import published_and_measured
 from orthobench.reporting.tables.printed_numbers import numbers_table
 from orthobench.reporting.tables.table import Table, table_of, write
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.store import Run, Status
 
 BEGINNING = """# What was reproduced
@@ -81,7 +81,7 @@ def reproduction(
             "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
             _markdown([condition_table(condition, others) for condition in others]),
         ]
-    if counts := printed_numbers(views, conditions, index()["specs"]):
+    if counts := printed_numbers(views, conditions, built_in()["specs"]):
         parts += [
             f"## Printed numbers by paper\n\n{explanation(counts)}\n",
             _markdown([replace(numbers_table(counts), title="")]),

@@ -37,7 +37,7 @@ async function ask() {
 function showPulse() {
   const seconds = Math.round((Date.now() - lastAnswer) / 1000);
   const isGone = document.documentElement.dataset.live === "off";
-  pulse.textContent = isGone ? `the server is gone: no answer for ${seconds} s` : `live, ${seconds} s ago`;
+  pulse.textContent = isGone ? `the server is gone; seconds without an answer: ${seconds}` : `live, ${seconds} s ago`;
 }
 
 // Show the head of a served page, before its view is shown below.

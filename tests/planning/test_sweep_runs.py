@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 from support.records import run_record
 
-from orthobench.planning.plan import PlannedRun, plan
+from orthobench.planning.sweep_runs import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve
 from orthobench.store import Status, Store, open_store
