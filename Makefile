@@ -16,7 +16,7 @@ ESBUILD := $(BIN)/node node_modules/esbuild/bin/esbuild $(PAGE)/script/page.js -
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install kernels cells layers index drawings readme quick test test-all test-instructions test-oldest test-newest \
+.PHONY: demo docs install kernels cells index drawings readme quick test test-all test-instructions test-oldest test-newest \
     mutants faults reproduce-quick reproduce measure gpu gpu-prepare gpu-fold report check lint \
     lint-page page-script bench clean
 
@@ -51,10 +51,6 @@ docs: $(INSTALLED)
 # The dense cells in C and CUDA C++, generated/ in orthobench/recurrence/cpu and cuda, from the steps of their operations.
 cells: $(INSTALLED)
 	$(BIN)/python -m workshop.cells
-
-# The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
-layers: $(INSTALLED)
-	$(BIN)/python -m workshop.layers
 
 # The index of the built-in plugins and of the papers' runs, orthobench/spec/index.json, from their classes and settings.
 index: $(INSTALLED)
