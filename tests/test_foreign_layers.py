@@ -679,7 +679,7 @@ def many() -> list[str]:
     names = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
     return [
         *(f"torch.nn:{name}" for name in names),
-        *(f"orthobench.nn:{name}" for name in own.cells.__all__),
+        *(f"orthobench.nn:{name}" for name in own.cells.LAYERS),
         *(f"torchrecurrent:{name}" for name in torchrecurrent.__all__),
     ]
 

@@ -110,36 +110,3 @@ def test_code_of_a_back_end_imports_no_operation(back_end):
     files = {name: path for name, path in known.items() if name.startswith(f"orthobench.recurrence.{back_end}.")}
     assert len(files) > 5
     assert {name: found for name, path in files.items() if (found := imported_modules(path, known) & above)} == {}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import orthobench.errors",
-        "def later():\n    from orthobench.errors import UsageError",
-        "if TYPE_CHECKING:\n    from orthobench import errors",
-        "importlib.import_module('orthobench.errors').UsageError",
-        "from importlib import import_module\nimport_module('orthobench.errors')",
-    ],
-)
-def test_every_form_of_import_counts(text, tmp_path):
-    (tmp_path / "module.py").write_text(text)
-    assert imported_modules(tmp_path / "module.py", modules()) == {"orthobench.errors"}
-
-
-def test_import_check_finds_imports():
-    assert {"errors", "store", "spec"} <= imported(PACKAGE / "training" / "lifecycle.py")
-    assert {"account", "figures", "tables"} <= imported(PACKAGE / "reporting" / "page" / "drawings.py", "reporting")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from orthobench.reporting.page.html import write_html",
-        "def later():\n    from orthobench.reporting import page",
-        "import orthobench.reporting.page.html",
-    ],
-)
-def test_every_form_of_import_of_a_subroom_counts(text, tmp_path):
-    (tmp_path / "module.py").write_text(text)
-    assert imported(tmp_path / "module.py", "reporting") == {"page"}

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -262,51 +262,6 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
         yield
 
 
-class SideBySide(LiveDisplay):
-    """A display of runs that train at the same time; as a context manager it opens the live display.
-
-    A terminal shows a row for all runs and a row for each running one, below the lines of the runs that have ended.
-    """
-
-    def __init__(self, runs: int) -> None:
-        self.live = is_live()
-        self.ended = 0
-        if self.live:
-            self.bar = _bar()
-            self.all = add_row(self.bar, "all runs", runs, **self._ended_of(runs))
-            self.runs = runs
-
-    def print_line(self, text: str) -> None:
-        """Print a line above the live display."""
-        if self.live and not is_notebook():
-            self.bar.console.print(text)
-        else:
-            print(text, file=sys.stderr)
-
-    @contextmanager
-    def open_sink(self, label: str) -> Iterator[Progress]:
-        """Display a run while it trains."""
-        progress = Progress(label, live=False)
-        if not self.live:
-            yield progress
-            return
-        progress.live, progress.bar = True, self.bar
-        progress.row = add_row(self.bar, label, position="starting", value="starting")
-        try:
-            yield progress
-        finally:
-            fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
-            self.bar.remove_task(progress.row)
-            if not is_notebook():  # its table of results follows
-                self.print_line(f"{label}: {fields['position']}  {fields['result']} {fields['baseline']}")
-            self.ended += 1
-            self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
-
-    def _ended_of(self, runs: int) -> dict[str, Any]:
-        """Return the texts for the row of all runs; a wide row shows the position, and others the value."""
-        return dict.fromkeys(("position", "value"), f"{self.ended} of {runs} ended")
-
-
 class JobLines(JobsDisplay):
     """A display of jobs that train in this process, one after another.
 
@@ -350,18 +305,50 @@ class QuietJobs(JobLines):
         yield EventSink()
 
 
-class JobRows(JobLines):
-    """A display of jobs that train at the same time."""
+class SideBySide(LiveDisplay, JobLines):
+    """A display of jobs that train at the same time; as a context manager it opens the live display.
 
-    def __init__(self, rows: SideBySide, spell: Callable[[str], str]) -> None:
+    A terminal shows a row for all runs and a row for each running one, below the lines of the runs that have ended.
+    """
+
+    def __init__(self, runs: int, spell: Callable[[str], str] = str) -> None:
         super().__init__(spell)
-        self.rows = rows
-
-    def open_sink(self, label: str) -> AbstractContextManager[EventSink]:  # type: ignore[override]
-        return self.rows.open_sink(label)
+        self.live = is_live()
+        self.ended = 0
+        if self.live:
+            self.bar = _bar()
+            self.all = add_row(self.bar, "all runs", runs, **self._ended_of(runs))
+            self.runs = runs
 
     def print_line(self, text: str) -> None:
-        self.rows.print_line(text)
+        """Print a line above the live display."""
+        if self.live and not is_notebook():
+            self.bar.console.print(text)
+        else:
+            print(text, file=sys.stderr)
+
+    @contextmanager
+    def open_sink(self, label: str) -> Iterator[Progress]:
+        """Display a run while it trains."""
+        progress = Progress(label, live=False)
+        if not self.live:
+            yield progress
+            return
+        progress.live, progress.bar = True, self.bar
+        progress.row = add_row(self.bar, label, position="starting", value="starting")
+        try:
+            yield progress
+        finally:
+            fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
+            self.bar.remove_task(progress.row)
+            if not is_notebook():  # its table of results follows
+                self.print_line(f"{label}: {fields['position']}  {fields['result']} {fields['baseline']}")
+            self.ended += 1
+            self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
+
+    def _ended_of(self, runs: int) -> dict[str, Any]:
+        """Return the texts for the row of all runs; a wide row shows the position, and others the value."""
+        return dict.fromkeys(("position", "value"), f"{self.ended} of {runs} ended")
 
 
 class ProgressDisplay(Display):
@@ -383,8 +370,8 @@ class ProgressDisplay(Display):
         elif in_this_process:
             yield JobLines(self.spell)
         else:
-            with SideBySide(count) as rows:
-                yield JobRows(rows, self.spell)
+            with SideBySide(count, self.spell) as rows:
+                yield rows
 
     def on_profile(self, run: PlannedRun) -> None:
         self.print_line(f"trying a few steps of {run.label}")

@@ -27,4 +27,4 @@ from orthobench.nn.layer import RecurrentLayer
 from orthobench.nn.own_cell import CompiledLayer, compile
 
 __all__ = ["CompiledLayer", "RecurrentCell", "RecurrentLayer", "compile", "constrain", "rebase"]
-__all__ += cells.__all__
+__all__ += cells.LAYERS

@@ -12,7 +12,6 @@ from orthobench.settings.canonical import Scalar as Scalar
 from orthobench.settings.canonical import digest as digest
 from orthobench.settings.canonical import identity as identity
 from orthobench.settings.canonical import merged_settings as merged_settings
-from orthobench.settings.canonical import names_by_seed as names_by_seed
 from orthobench.settings.canonical import run_names as run_names
 from orthobench.settings.canonical import same as same
 from orthobench.settings.canonical import whole_path as whole_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -67,27 +67,11 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
 
     A condition is the task with its settings and version; runs with comparable metrics share it.
     """
-    return names_by_seed({name: value for name, value in spec.items() if name != "seed"})(spec["seed"])
-
-
-def names_by_seed(variant: Mapping[str, Any]) -> Callable[[int], dict[str, str]]:
-    """Return the function that returns `run_names` of a run of a variant by its seed.
-
-    Args:
-        variant: the spec of a run without its seed.
-    """
     # Each value is written once and joined three times, because a list of runs checks the names of every run.
-    texts = {
-        name: _canonical(identity(value) if isinstance(value, Mapping) else value) for name, value in variant.items()
-    }
+    texts = {name: _canonical(identity(value) if isinstance(value, Mapping) else value) for name, value in spec.items()}
+    variant = {name: value for name, value in texts.items() if name != "seed"}
     task = {"task": texts["task"], "settings": texts["task_settings"], "version": texts["task_version"]}
-    shared = {"variant": _hash(_joined(texts)), "condition": _hash(_joined(task))}
-    before, after = _joined({**texts, "seed": "\n"}).split("\n")  # no JSON of one line contains a new line
-
-    def names(seed: int) -> dict[str, str]:
-        return {"key": _hash(f"{before}{_canonical(seed)}{after}"), **shared}
-
-    return names
+    return {name: _hash(_joined(part)) for name, part in (("key", texts), ("variant", variant), ("condition", task))}
 
 
 def _joined(values: Mapping[str, str]) -> str:

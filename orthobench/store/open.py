@@ -21,13 +21,13 @@ from orthobench.store.backup import back_up
 from orthobench.store.damage import check_before_writing, check_tables, refuse_views
 from orthobench.store.row_checks import refusing_damage
 from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
-from orthobench.store.specs import read_json
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
 from orthobench.store.views import create_views, drop_views
 from orthobench.system.files import storage_error
 from orthobench.system.location import DEFAULT_DATABASE, Location, Place
+from orthobench.system.strict_json import load_json
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
@@ -175,7 +175,7 @@ def open_engine(location: Location, *, create: bool = False) -> Engine:
     elif file is not None and not create:
         arguments = {"poolclass": NullPool}
     try:
-        engine = create_engine(url, json_deserializer=read_json, **arguments)
+        engine = create_engine(url, json_deserializer=_read_json, **arguments)
     except ImportError as error:
         fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error
@@ -184,6 +184,13 @@ def open_engine(location: Location, *, create: bool = False) -> Engine:
     if url.get_backend_name() == "sqlite":
         prepare(engine, file)
     return engine
+
+
+def _read_json(stored: Any) -> Any:
+    """Return the value of a stored JSON text, or of its bytes, which PostgreSQL's driver passes on."""
+    if not isinstance(stored, str | bytes):  # a file may hold a number in such a column
+        raise ValueError(f"{stored!r:.40} is not a JSON object")
+    return load_json(stored)
 
 
 def check_writable(location: Location) -> None:

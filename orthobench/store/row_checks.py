@@ -42,7 +42,6 @@ from orthobench.store.blocks import open_block
 from orthobench.store.column_types import WORDS, Block, NotFinite
 from orthobench.store.damage import integrity_problems, stored_columns
 from orthobench.store.result import CLOCK, EVENTS, Status, check_key
-from orthobench.store.specs import Spec
 from orthobench.store.sqlite import CORRECT, damaged
 from orthobench.store.tables import Base, Environment, Run, Series, Source, StoredMetric, StoredTrace
 from orthobench.system.location import Location
@@ -297,7 +296,7 @@ def _check_run(run: Mapping[str, Any]) -> None:
         raise ValueError("its task, model or metric has characters that control a terminal")
     check_spec(run["spec"])
     spec = run["spec"]
-    names = spec.names if isinstance(spec, Spec) else run_names(spec)
+    names = run_names(spec)
     if names["key"] == run["key"]:  # so the spec is right
         for name, expected in (names | {name: spec[name] for name in ("task", "model", "seed")}).items():
             if run.get(name, expected) != expected:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support.pages import table_of_runs
 
 import orthobench as ob
@@ -28,23 +27,6 @@ SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_siz
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def numbers(database: Path) -> dict[str, Any]:
-    """Train a model into a new database, and return its result, the metrics of its weights, and the weights."""
-    run = ob.run("adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last"))
-    weights = ob.load_model(run, database).model.state_dict()
-    return {
-        "final": run.final_value,
-        "metrics": ob.evaluate(run, db=database).metrics,
-        "weights": {name: each.numpy().tobytes() for name, each in weights.items()},
-    }
-
-
-@pytest.fixture(scope="module")
-def plain_numbers(tmp_path_factory):
-    """The numbers of a run in a program that has set nothing."""
-    return numbers(tmp_path_factory.mktemp("plain") / "results.db")
 
 
 def options_of(settings) -> list[str]:
@@ -102,45 +84,6 @@ def test_run_equals_the_command_lines(orthobench, capsys):
     assert outcome.err == ""  # it is finished: nothing trains
     assert f"run {run.key} finished" in outcome.out
     assert ob.run("adding", "scornn", seed=1, settings=SETTINGS, negative_ones=3).created_at == run.created_at
-
-
-def test_settings_are_resolved_and_database_opened_once(monkeypatch):
-    from orthobench.spec import resolve
-    from orthobench.store import open as opening
-
-    calls = []
-    config, open_engine = resolve._spec, opening.open_engine
-    monkeypatch.setattr(resolve, "_spec", lambda *a, **k: (calls.append("resolve"), config(*a, **k))[1])
-    monkeypatch.setattr(opening, "open_engine", lambda *a, **k: (calls.append("open"), open_engine(*a, **k))[1])
-    ob.run("adding", "rnn", settings=SETTINGS)
-    assert calls.count("resolve") == 1
-    assert calls.count("open") == 1
-
-
-@contextmanager
-def _default_type(dtype):
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-        assert torch.get_default_dtype() == dtype
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize(
-    "surroundings",
-    [
-        lambda: _default_type(torch.float64),
-        lambda: _default_type(torch.bfloat16),
-        lambda: torch.device("meta"),
-        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    ],
-    ids=["float64", "bfloat16", "meta", "autocast"],
-)
-def test_torch_defaults_of_the_caller_change_no_result(surroundings, plain_numbers):
-    """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
-    with surroundings():
-        assert numbers(Path("other.db")) == plain_numbers
 
 
 def test_force_trains_again():

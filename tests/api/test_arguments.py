@@ -210,23 +210,11 @@ def test_error_of_pydantic_inside_a_function_is_not_one_of_its_arguments():
         fails(1)
 
 
-@pytest.mark.parametrize("call", [ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")])
-def test_a_number_is_no_run(call):
-    with pytest.raises(ob.UsageError, match=r"^`run=3`: give the record of a run, or its key"):
-        call(3)
-
-
 def test_value_with_many_lines_is_told_in_one(results):
     with pytest.raises(ob.UsageError) as caught:
         results.curve(pd.Series({"run": "a1", "task": "adding"}), "mse")
     assert str(caught.value).startswith("`run=run a1 task adding")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("call", [ob.report, ob.compare])
-def test_a_number_is_no_database(call):
-    with pytest.raises(ob.UsageError, match=r"^`results=3`: give open results, or a database$"):
-        call(3)
 
 
 def test_nearest_choice_is_suggested():
@@ -237,6 +225,8 @@ def test_nearest_choice_is_suggested():
     for call in (ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")):
         with pytest.raises(ob.UsageError, match=r"^unknown weights 'bst': did you mean best\?$"):
             call("abc", weights="bst")
+    with pytest.raises(ob.UsageError, match=r"^`device='gpu'`: give `device='cuda'`$"):
+        ob.RunOptions(device="gpu")
     with pytest.raises(ob.UsageError, match=r"give `device='cuda'`, and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
         ob.RunOptions(device="cuda:1")  # type: ignore[arg-type]
 
@@ -260,12 +250,6 @@ def test_single_string_counts_as_a_list_of_one(tmp_path):
     assert ob.RunOptions(tags=["b", "a", "b"]).tags == ("b", "a")  # type: ignore[arg-type]
     with pytest.raises(ob.UsageError, match=r"x\.py"):
         ob.run("adding", "rnn", options=options, settings=TINY)
-
-
-def test_results_methods_accept_conditions():
-    """Names of columns are conditions there, and may be lists."""
-    parameters = inspect.signature(Results.runs).parameters
-    assert {"task", "model", "seed"} < parameters.keys()
 
 
 class Layer(torch.nn.Module):
@@ -320,8 +304,3 @@ def test_no_setting_has_the_name_of_an_argument_of_sweep():
     names = {setting["name"] for each in descriptions for setting in each.get("settings", ())}
     assert "hidden_size" in names
     assert not names & SWEEP_ARGUMENTS
-
-
-def test_device_gpu_is_told_its_name():
-    with pytest.raises(ob.UsageError, match=r"^`device='gpu'`: give `device='cuda'`$"):
-        ob.RunOptions(device="gpu")

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from support.data import write_mnist
 
 IMAGES = ("-s", "batch_size=10", "-s", "epochs=2", "-s", "hidden_size=4", "-s", "train_size=40", "-s", "test_size=20")
-
-
-@pytest.mark.parametrize("command", [(), ("list",), ("get",), ("import",), ("verify",)])
-def test_every_command_has_help(orthobench, command):
-    outcome = orthobench("data", *command, "--help")
-    assert outcome.code == 0
-    assert "Usage: orthobench data" in outcome.out
 
 
 def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,24 +15,11 @@ from orthobench.errors import UsageError
 from orthobench.options.run_options import OPTIONS, RunOptions, SweepOptions
 
 ROOT: Any = get_command(app)
-CLI = Path(__file__).parent.parent.parent / "orthobench" / "cli"
 RECORDS = {"run": RunOptions} | dict.fromkeys(("sweep", "tune", "reproduce", "study"), SweepOptions)
 
 
 def options(command: str) -> list[Any]:
     return [each for each in ROOT.commands[command].params if each.param_type_name == "option"]
-
-
-def declared(path: Path) -> set[str]:
-    """The flags that a file declares by hand."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
-    texts = [ast.literal_eval(text) for call in calls if ast.unparse(call.func) == "typer.Option" for text in call.args]
-    return {flag for text in texts for flag in text.split("/")}
-
-
-def flags_of(name: str) -> set[str]:
-    (option,) = [each for each in options("sweep") if each.name == name]
-    return {*option.opts, *option.secondary_opts}
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(SweepOptions)])
@@ -57,18 +42,6 @@ def test_training_command_has_every_option_of_its_record(command):
 def test_no_command_has_a_flag_twice(command):
     counts = Counter(word for each in options(command) for word in (*each.opts, *each.secondary_opts))
     assert set(counts.values()) == {1}
-
-
-@pytest.mark.parametrize("command", RECORDS)
-def test_training_command_declares_no_option_of_a_record(command):
-    every = {word for name in OPTIONS for word in flags_of(name)}
-    assert not every & declared(CLI / f"{command}.py")
-
-
-def test_flag_declared_by_hand_is_detected(tmp_path):
-    file = tmp_path / "command.py"
-    file.write_text('Device = Annotated[str, typer.Option("--device")]\n')
-    assert flags_of("device") & declared(file) == {"--device"}
 
 
 def test_command_line_texts_become_the_values_of_the_record():

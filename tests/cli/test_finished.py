@@ -13,7 +13,6 @@ from orthobench.plugins import Catalog
 SETTINGS = "sequence_length=10,train_size=40,test_size=20,batch_size=10,epochs=1"
 SHORT = [word for setting in SETTINGS.split(",") for word in ("-s", setting)]
 RUN = ["run", "adding", "rnn", *SHORT, "-s", "n=4"]
-MINE = "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n"
 
 
 def without_torch(folder: Path, commands: list[list[str]]) -> tuple[str, set[str]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +10,6 @@ import pytest
 from pydantic import ConfigDict, TypeAdapter
 from typer.main import get_command
 
-import orthobench
 from orthobench.api.opened import SomeResults
 from orthobench.api.sharing import HubPlace
 from orthobench.api.trained import TrainedRun
@@ -23,15 +19,13 @@ from orthobench.executors.slurm_settings import read_settings
 from orthobench.hub.place import Hub
 from orthobench.options.arguments import Database, Databases, File, FileName, Files, NamedPlace, Places
 from orthobench.options.data_folder import data_folder, use_data_folder
-from orthobench.options.run_options import RunOptions, SweepOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins.layers import find_layer
 from orthobench.settings import whole_path
 from orthobench.sinks.targets import parse_target
 from orthobench.store.sqlite import default_database
 from orthobench.system.cache import cache_folder
 from orthobench.system.location import Location, from_home
-
-PACKAGE = Path(orthobench.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +51,6 @@ def parameters(command: Any, words: tuple[str, ...] = ()) -> Iterator[Any]:
 
 EVERY = list(parameters(get_command(app)))
 PATHS = [case for case in EVERY if case.values[2] is not str]
-NAMES = {
-    "task", "tasks", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities",
-    "name", "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
-    "seeds", "label",
-}  # fmt: skip
-"""The parameters whose texts name no file."""
 
 
 def cell(text: str) -> str:
@@ -113,12 +101,6 @@ def test_command_line_reads_it(command, parameter, kind, home):
     assert [str(each) for each in (value if isinstance(value, list) else [value])] == [str(home / "x")]
 
 
-def test_every_other_text_is_known():
-    texts = {case.values[1].name for case in EVERY if case.values[2] is str} - NAMES
-    assert {name for name in texts if not name.startswith("filter_")} == TEXTS.keys()
-    assert len(PATHS) > 60
-
-
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_of_the_command_line_are_read(name, home):
     assert str(TEXTS[name]("~/x")) == str(home / "x")
@@ -132,11 +114,6 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "MLFLOW_TRACKING_URI": lambda: parse_target("mlflow").location.real,
     "TRACKIO_DIR": lambda: parse_target("trackio").location.real,
 }
-NO_PATHS = {
-    "MLFLOW_EXPERIMENT_NAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT",
-    "TERM", "WANDB_MODE", "WANDB_PROJECT", "COMP_WORDS", "COMP_CWORD", "_ORTHOBENCH_COMPLETE", "CUDA_VISIBLE_DEVICES",
-    "HF_TOKEN", "PYTHONPATH", "TRACKIO_PROJECT",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VARIABLES)
@@ -145,12 +122,6 @@ def test_variable_is_read(name, home, monkeypatch):
         (home / "x").touch(mode=0o755)
     monkeypatch.setenv(name, "~/x")
     assert str(VARIABLES[name]()) == str(home / "x")
-
-
-def test_every_variable_is_known():
-    texts = [file.read_text("utf-8") for file in PACKAGE.rglob("*.py")]
-    names = {name for text in texts for name in re.findall(r'(?:environ\.get|variable)\(\s*"(\w+)"', text)}
-    assert names - NO_PATHS == VARIABLES.keys() - {"ORTHOBENCH_DB"}
 
 
 PYTHON = {
@@ -172,22 +143,6 @@ PYTHON = {
 def test_python_reads_it(kind, home):
     value = read(PYTHON[kind], "~/x")
     assert [str(each) for each in (value if isinstance(value, tuple) else [value])] == [str(home / "x")]
-
-
-def test_every_path_of_the_python_interface_is_read():
-    public = [getattr(orthobench, name) for name in orthobench.__all__]
-    functions = [each for each in public if inspect.isfunction(each)] + [RunOptions.__init__, SweepOptions.__init__]
-    functions += [
-        each for name, each in vars(orthobench.Results).items() if inspect.isfunction(each) and name[0] != "_"
-    ]
-    named = set()
-    for function in functions:
-        for name, annotation in function.__annotations__.items():
-            kind = eval(annotation, sys.modules[function.__module__].__dict__) if name != "return" else None
-            if re.search(r"\b(Path|PathLike|Location)\b", str(kind)):
-                assert re.search(rf"\b({'|'.join(PYTHON)})\b", annotation), f"{function.__name__}, {name}: {annotation}"
-                named.add(name)
-    assert {"db", "path", "out", "folder", "weights_at", "plugins", "data_folder", "run", "results", "log_to"} <= named
 
 
 def test_results_and_data_folder_take_it(home):

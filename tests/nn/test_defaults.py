@@ -16,7 +16,7 @@ import torch
 import orthobench.nn
 
 torch.set_num_threads(1)
-layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.cells.__all__ if not name.endswith("Cell")}
+layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.cells.LAYERS if not name.endswith("Cell")}
 x = torch.randn(7, 4, 3, generator=torch.Generator().manual_seed(1))
 
 

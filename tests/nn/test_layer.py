@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import pickle
-import runpy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,11 @@ def x() -> torch.Tensor:
     return torch.randn(T, B, M, generator=generator(1))
 
 
-def test_layer_file_is_current():
-    program = runpy.run_path(str(Path(__file__).parents[2] / "workshop" / "layers.py"))
-    assert program["CELLS"].read_text("utf-8") == program["text"](), "run `make layers`"
+def test_type_checkers_know_every_layer_and_cell():
+    """`cells.pyi` lists the names that `cells.py` makes of the models."""
+    stub = Path(orthobench.nn.cells.__file__).with_suffix(".pyi").read_text("utf-8")
+    made = {(name, layer.__base__.__name__) for name, layer in orthobench.nn.cells.LAYERS.items()}
+    assert set(re.findall(r"^class (\w+)\((\w+)\)", stub, re.M)) == made
 
 
 def test_every_built_in_model_has_a_layer():

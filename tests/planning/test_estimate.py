@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.records import run_record
 
-from orthobench.analysis.experience import Experience, time_distance
+from orthobench.analysis.experience import Experience
 from orthobench.errors import UsageError
 from orthobench.executors import profile
 from orthobench.executors.job import Job
@@ -280,15 +280,6 @@ def test_accuracy_over_the_shipped_runs_matches_the_documents():
     (near, _), (far, _) = repeated.values()
     assert near > 0.9
     assert 0.4 < far < 0.6
-
-
-def test_distance_is_a_metric():
-    sizes = [{"n": 10, "t": 100}, {"n": 20, "t": 100}, {"n": 20, "t": 50, "rate": 0.1}, {"n": None, "rate": 0.2}]
-    for a in sizes:
-        assert time_distance(a, a) == 0
-        for b in sizes:
-            assert time_distance(a, b) == time_distance(b, a)
-            assert all(time_distance(a, b) <= time_distance(a, c) + time_distance(c, b) + 1e-12 for c in sizes)
 
 
 def test_steps_are_counted_and_timed(tiny):

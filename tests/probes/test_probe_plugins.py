@@ -122,7 +122,6 @@ def test_probes_are_listed(orthobench):
 
 
 NORM = "float(context.model.output_weight.detach().norm())"
-RESULT = f'ProbeResult({{"weights/V": {NORM}}})'
 FAULTS = [
     (NORM, "float('nan')", "values_are_numbers"),
     (NORM, "context.model.output_weight", "values_are_numbers"),

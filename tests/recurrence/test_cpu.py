@@ -140,25 +140,6 @@ def test_final_state_equals_the_last_output(case: Any, call: Any) -> None:
         assert torch.equal(from_final, from_outputs)
 
 
-def test_loss_of_the_final_state_allocates_no_gradient_of_all_states(case: Any, call: Any, monkeypatch: Any) -> None:
-    kernel: Any = kernels.find(call(case, case.arguments(1, 1, 2, 0)).operation, "cpu")
-    tapes: list[Any] = []
-    original = kernel.backward
-
-    def record(arguments: Any, tape: Any) -> Any:
-        tapes.append(tape)
-        return original(arguments, tape)
-
-    monkeypatch.setattr(kernel, "backward", staticmethod(record))
-    arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
-    inputs = [a.requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
-    _, final = cpu.run(call(case, inputs))
-    torch.stack([state.sum() for state in final]).sum().backward()
-    (tape,) = tapes
-    assert tape.gradient is None
-    assert [gradient.shape for gradient in tape.final] == [(3, 18)] * len(final)
-
-
 def test_states_without_gradients_are_the_same(case: Any, evaluate: Any, call: Any) -> None:
     arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
     with torch.no_grad():

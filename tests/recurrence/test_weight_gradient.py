@@ -23,7 +23,6 @@ from orthobench.recurrence import (
     timing,
     use_backend,
 )
-from orthobench.recurrence import threads as threads_module
 from orthobench.recurrence.cpu import call_c, dense, matrix_products
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops import operations
@@ -154,36 +153,6 @@ def test_thread_count_changes_no_sum(steps: int, batch: int, n: int) -> None:
         torch.set_num_threads(before)
     for result in results[1:]:
         assert all(torch.equal(result[name], value) for name, value in results[0].items())
-
-
-@pytest.mark.parametrize(
-    ("batch", "n", "threads", "wide", "narrow"),
-    [
-        (128, 40, 1, [4, 5], [2, 3]),
-        (128, 40, 2, [4, 4], [2, 2]),
-        (20, 40, 1, [1, 1], [1, 1]),
-        (50, 40, 1, [1, 2], [1, 2]),
-        (128, 40, 8, [8, 8], [8, 8]),
-        (128, 520, 1, [1, 1], [1, 1]),
-    ],
-)
-@pytest.mark.usefixtures("restored_threads")
-def test_thread_runs_blocks_of_rows(
-    batch: int, n: int, threads: int, wide: list[int], narrow: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Forward and backward: blocks whose states stay in the cache, unless the packed matrix itself does not."""
-    counts = []
-    run = threads_module.run_all
-
-    def counting(tasks: Any) -> None:
-        counts.append(len(tasks))
-        run(tasks)
-
-    monkeypatch.setattr(threads_module, "run_all", counting)
-    torch.set_num_threads(threads)
-    tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
-    outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
-    assert counts[:2] == (wide if call_c.kernels().lanes == 16 else narrow)
 
 
 def test_number_of_row_groups_depends_on_the_batch_alone() -> None:

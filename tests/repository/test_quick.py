@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from workshop.quick import Minute, added_files, changed_files, selection
+from workshop.quick import Minute, selection
 from workshop.rooms import ROOT, table
 
 IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
@@ -54,37 +52,6 @@ def test_what_guides_a_new_model_comes_before_changed_tests():
     assert set(second) == set(own)
 
 
-def test_changes_that_are_not_committed_count_before_the_branch(tmp_path, monkeypatch):
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
-
-    git("init", "-qb", "main")
-    (tmp_path / "old.py").write_text("1")
-    git("add", ".")
-    git("commit", "-qm", "first")
-    git("checkout", "-qb", "topic")
-    (tmp_path / "committed.py").write_text("2")
-    git("add", ".")
-    git("commit", "-qm", "second")
-    (tmp_path / "old.py").write_text("3")
-    (tmp_path / "untracked.py").write_text("4")
-    monkeypatch.setattr("workshop.quick.ROOT", tmp_path)
-    assert added_files() == ["untracked.py"]
-    assert changed_files() == ["old.py", "untracked.py"]
-    git("add", ".")
-    git("commit", "-qm", "third")
-    assert added_files() == ["committed.py", "untracked.py"]
-    assert changed_files() == ["committed.py", "old.py", "untracked.py"]
-
-
-def test_small_folders_of_a_group_come_first():
-    changed = [f"orthobench/{room}/x.py" for room in ("store", "cli")]
-    (group,) = selection(changed, {**IMPORTS, "errors": set()})
-    sizes = [len([*(ROOT / path).rglob("test_*.py")]) for path in group]
-    assert sizes == sorted(sizes)
-    assert set(group) == {"tests/store", "tests/cli"}
-
-
 def test_every_room_of_the_package_is_found_with_tests():
     """A room without tests of its name is tested by those of the rooms that import it."""
     imports = table()
@@ -98,26 +65,6 @@ def test_no_test_begins_after_the_time(items):
     assert [minute.pytest_runtest_protocol(item) for item in items] == [True, True]
     assert minute.left == {"tests/store": 2}
     assert Minute(seconds=3600).pytest_runtest_protocol(items[0]) is None
-
-
-def test_paths_of_a_group_share_the_time_that_is_left(items, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("workshop.quick.time.monotonic", lambda: clock[0])
-    minute = Minute(seconds=60)
-    minute.begin("tests/store", 3)
-    clock[0] = 19
-    assert minute.pytest_runtest_protocol(items[0]) is None
-    clock[0] = 20
-    assert minute.pytest_runtest_protocol(items[0]) is True
-    minute.begin("tests/cli", 20)  # at least five seconds
-    clock[0] = 24
-    assert minute.pytest_runtest_protocol(items[0]) is None
-    clock[0] = 57
-    minute.begin("tests/api", 1)
-    clock[0] = 60
-    assert minute.is_over
-    assert minute.pytest_runtest_protocol(items[0]) is True
-    assert minute.left == {"tests/store": 1, "tests/api": 1}
 
 
 @pytest.fixture

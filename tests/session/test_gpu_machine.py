@@ -50,16 +50,6 @@ def test_step_that_outlives_its_time_is_interrupted(tmp_path):
     assert (code, log.read_text()) == (3, "begun\nsaved\n")
 
 
-def test_step_without_time_is_not_started(tmp_path):
-    assert gpu.execute(gpu.GPUStep("late", ["this_module_does_not_exist"], None), -1.0, {}, tmp_path / "log") == 124
-
-
-def test_requirements_come_along():
-    packages = {name.lower() for name in gpu.needed(["sqlalchemy", "alembic", "a-package-that-does-not-exist"])}
-    assert packages >= {"sqlalchemy", "alembic", "mako", "markupsafe", "typing-extensions"}
-    assert "a-package-that-does-not-exist" not in packages
-
-
 def test_wheels_are_those_of_the_tests_without_those_of_pytorch():
     """The tests of all folders are collected, so what they import is needed too, in whatever file."""
     packed = gpu.packed()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.records import run_record
 
-from orthobench.errors import DamagedError, OrthobenchError, StorageError, UsageError
+from orthobench.errors import DamagedError, StorageError, UsageError
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -319,25 +319,6 @@ def test_run_is_not_stored_in_a_damaged_file(orthobench, sound, tmp_path, tiny_o
         assert path.read_bytes() == content
 
 
-def test_check_before_writing_runs_once_and_stops_at_its_time_limit(sound, tmp_path, monkeypatch):
-    path = tmp_path / "r.db"
-    shutil.copy(sound, path)
-    checks = []
-    checked_by = damage._checked_by
-    monkeypatch.setattr(damage, "_checked_by", lambda *a, **k: checks.append(a) or checked_by(*a, **k))
-    for _ in range(3):
-        open_store(str(path), create=True).close()
-    assert len(checks) == 1
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE large (a NOT NULL)")
-        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
-        connection.execute(f"{numbers} INSERT INTO large SELECT i FROM n")
-        connection.commit()
-    damage._checked.clear()
-    monkeypatch.setattr(damage, "CHECK_SECONDS", -1.0)
-    open_store(str(path), create=True).close()
-
-
 def test_backup_of_a_damaged_database_is_refused(sound, tmp_path):
     path, copy = tmp_path / "r.db", tmp_path / "copy.db"
     shutil.copy(sound, path)
@@ -424,22 +405,6 @@ def test_sql_finds_the_rows_that_python_cannot_read(sound, tmp_path, monkeypatch
         monkeypatch.setattr(row_checks, "_suspect", lambda connection, columns: None)
         assert by_sql == found()
         assert len(by_sql) > 20
-
-
-def test_inflicted_damage_is_detectable(sound, tmp_path):
-    """Each kind of damage changes the file, and SQLite or a strict read finds most of it."""
-    problem_count = 0
-    for seed in range(len(DAMAGES) * 3):
-        path = tmp_path / f"{seed}.db"
-        shutil.copy(sound, path)
-        DAMAGES[seed % len(DAMAGES)](path, random.Random(seed))
-        assert path.read_bytes() != sound.read_bytes()
-        try:
-            with open_store(str(path)) as store:
-                row_checks.refuse_faults(store.engine)
-        except OrthobenchError:
-            problem_count += 1
-    assert problem_count > 2 * len(DAMAGES)
 
 
 @pytest.mark.parametrize("statement", UNDRAWABLE.values(), ids=UNDRAWABLE)

@@ -9,9 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from orthobench.errors import DamagedError
 from orthobench.store import open_store
 from orthobench.store.open import check_writable
 from orthobench.system.location import Location
@@ -39,13 +36,3 @@ def test_rows_written_after_another_process_closed_the_database_are_kept(tmp_pat
             store.add_benchmark("second", {}, {})
             assert counted_elsewhere() == 2
     assert counted_elsewhere() == 2
-
-
-@pytest.mark.parametrize("content", [b"text", b"a longer text, but no database " * 100])
-def test_other_file_is_refused(tmp_path, content):
-    path = tmp_path / "r.db"
-    path.write_bytes(content)
-    for create in (False, True):
-        with pytest.raises(DamagedError, match=r"r\.db is not a database, or its first bytes are damaged"):
-            open_store(str(path), create=create)
-    assert path.read_bytes() == content

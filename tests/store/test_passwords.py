@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import orthobench
 from orthobench.errors import OrthobenchError, UsageError, without_passwords
 from orthobench.executors.job import Job
 from orthobench.options.run_options import RunOptions
@@ -243,17 +242,6 @@ def test_records_with_locations_show_no_password():
         assert SECRET not in f"{record} {record!r}"
     assert folder.root.real == url
     assert str(target) == "mlflow:https://me:***@host:5000"
-
-
-def test_passwords_are_hidden_in_one_place():
-    """A message about a location needs no care; only the texts of other libraries' errors do."""
-    package = Path(orthobench.__file__).parent
-    callers = {
-        file.relative_to(package).as_posix()
-        for file in package.rglob("*.py")
-        if "without_passwords(" in file.read_text()
-    }
-    assert callers == {"errors.py", "system/location.py", "cli/__init__.py"}
 
 
 ODD = """from torch import nn

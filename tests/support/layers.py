@@ -9,10 +9,10 @@ from torch import nn
 
 from orthobench.nn import GRU, LSTM, RNN, RecurrentCell, RecurrentLayer, cells
 
-CELLS = {name.removesuffix("Cell"): getattr(cells, name) for name in cells.__all__ if name.endswith("Cell")}
-LAYERS: dict[str, type[RecurrentLayer]] = {name: getattr(cells, name) for name in cells.__all__ if name in CELLS}
-
-assert all(issubclass(cell, RecurrentCell) for cell in CELLS.values())
+CELLS: dict[str, Any] = {
+    layer.model.__name__: layer for layer in cells.LAYERS.values() if issubclass(layer, RecurrentCell)
+}
+LAYERS = {name: cells.LAYERS[name] for name in CELLS}
 
 
 def generator(seed: int = 0) -> torch.Generator:

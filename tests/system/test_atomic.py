@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
 from orthobench.system.files import replacing, replacing_folder, storage_error, write_bytes
 
 
@@ -87,16 +83,6 @@ def test_permissions_come_from_the_file_or_the_umask(tmp_path):
     file.chmod(0o604)
     write_bytes(file, b"2")
     assert file.stat().st_mode & 0o777 == 0o604
-
-
-def test_atomic_writes_load_no_database_library():
-    code = "import sys, orthobench.system.files; sys.exit('sqlalchemy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent).returncode == 0
-
-
-def test_full_disk_is_not_a_usage_error():
-    for kind in (StorageError, RunLockedError, UsageError):
-        assert kind.__bases__ == (OrthobenchError,)
 
 
 def test_one_of_two_writers_of_a_new_file_succeeds(tmp_path):

@@ -46,7 +46,7 @@ def api_pages() -> dict[str, str]:
             "::: orthobench.matrices.constrain.rebase",
             "\n".join(
                 f"* `{name}`, `{name}Cell`: the model [`{_model(name)}`](../models/{_model(name)}.md)"
-                for name in orthobench.nn.cells.__all__
+                for name in orthobench.nn.cells.LAYERS
                 if not name.endswith("Cell")
             ),
         ),

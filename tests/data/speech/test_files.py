@@ -12,8 +12,6 @@ from support.speech import speech, sphere
 from orthobench.data.speech.audio_files import in_16_bits, read_audio, resample, sample_count
 from orthobench.errors import UsageError
 
-SHORTEN = "sample_coding -s26 pcm,embedded-shorten-v2.00\n"
-
 
 def tone(frequency, rate, seconds=0.5):
     return 0.5 * np.sin(2 * np.pi * frequency * np.arange(int(seconds * rate)) / rate)
