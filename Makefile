@@ -90,13 +90,13 @@ REACHING := tests/test_spec.py tests/cli/test_cli.py tests/cli/test_db.py tests/
     tests/store/test_schemas.py tests/store/test_merge.py tests/gate/test_baseline.py \
     tests/analysis/test_inference.py tests/reporting/test_tables.py tests/reporting/test_claims.py \
     tests/reporting/test_stills.py tests/data/speech/test_spectra.py tests/data/speech/test_quality.py \
-    tests/data/test_download.py tests/data/test_images.py tests/planning/test_space.py \
+    tests/data/test_download.py tests/data/test_images.py tests/data/test_torchvision.py tests/planning/test_space.py \
     tests/executors/test_pruning.py tests/nn/test_layer.py tests/nn/test_export.py tests/nn/test_transforms.py \
     tests/sinks tests/hub
 test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-minimum.txt \
-	  --editable '.[audio,hub,mlflow,onnx,parquet,postgresql,ray,search,slurm,tensorboard,trackio,wandb]' pytest \
+	  --editable '.[audio,hub,mlflow,onnx,parquet,postgresql,ray,search,slurm,tensorboard,trackio,vision,wandb]' pytest \
 	  pytest-xdist hypothesis aiohttp flask flask-cors onnxruntime 'pyarrow<18' # newer ones need NumPy 2
 	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -p no:cacheprovider $(OPTIONS) $(REACHING)
 

@@ -63,6 +63,10 @@ class DataSet(ABC):
             UsageError: a package of an extra is missing.
         """
 
+    def fetch_list(self) -> Sequence[Download]:
+        """Return the files that `get` downloads, each with all its mirrors."""
+        return self.downloads
+
     def folder(self) -> Path:
         """Return the folder of the data set, which may not exist yet."""
         return data_folder() / self.name
@@ -106,7 +110,7 @@ class DataSet(ABC):
             )
         self.check_packages()
         downloaded = data_folder() / ".downloads" / self.name
-        for download in self.downloads:
+        for download in self.fetch_list():
             fetch(download, downloaded, report)
         self.import_files(downloaded)
         shutil.rmtree(downloaded)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from orthobench.data.dataset import DataSet
+from orthobench.data.download import Download
+from orthobench.data.torchvision_mirrors import with_mirrors_of_torchvision
 from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ class ImageDataSet(DataSet):
     classes: ClassVar[int] = 10
     counts: ClassVar[dict[Part, int]]
     shape: ClassVar[tuple[int, ...]]
+
+    def fetch_list(self) -> Sequence[Download]:
+        """Add torchvision's addresses of the same files, where it is installed, because addresses change."""
+        return with_mirrors_of_torchvision(self.downloads)
 
     @abstractmethod
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:

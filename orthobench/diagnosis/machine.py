@@ -37,6 +37,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "slurm": (("submitit",), "`executor='slurm'`"),
     "tensorboard": (("tensorboard",), "`log_to='tensorboard'`"),
     "trackio": (("trackio",), "`log_to='trackio'`"),
+    "vision": (("torchvision",), "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from"),
     "wandb": (("wandb",), "`log_to='wandb'`"),
 }
 """The packages of each extra in pyproject.toml, and what they are for."""

@@ -1,4 +1,4 @@
-"""The image data sets next to torchvision, which reads the same images."""
+"""The image data sets next to torchvision: it reads the same images, and knows the same files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 from support.data import COUNTS, write_cifar10, write_emnist, write_mnist
 from torchvision import datasets
 
+from orthobench.data.download import Download
 from orthobench.data.registry import dataset
+from orthobench.data.torchvision_mirrors import addresses, with_mirrors_of_torchvision
 
 
 @pytest.fixture
@@ -50,6 +52,21 @@ def test_imported_photographs_are_those_that_torchvision_reads(root, data_folder
         images, labels = data_set.load(part)
         np.testing.assert_array_equal(images.numpy(), read.data)
         assert labels.tolist() == read.targets
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "kmnist", "emnist", "cifar10"])
+def test_each_file_is_known_to_torchvision_by_the_same_checksum(name):
+    known = {(file, md5) for file, md5, _ in addresses()}
+    assert {(each.name, each.md5) for each in dataset(name).downloads} <= known
+
+
+def test_mirrors_follow_our_own_where_the_checksum_agrees():
+    (name, md5, url), *_ = addresses()
+    same, other = (Download(name, ("http://localhost/own",), each, 1) for each in (md5, "0" * 32))
+    merged_same, merged_other = with_mirrors_of_torchvision([same, other])
+    assert merged_same.urls[0] == "http://localhost/own"
+    assert url in merged_same.urls[1:]
+    assert merged_other == other
 
 
 def test_distributed_archive_gives_the_balanced_split(root, data_folder, tmp_path):
