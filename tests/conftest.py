@@ -25,6 +25,7 @@ from support.selection import (  # noqa: F401
     pytest_collection_modifyitems,
     pytest_make_collect_report,
     pytest_runtest_makereport,
+    pytest_terminal_summary,
 )
 
 from orthobench.recurrence.cpu import call_c

@@ -28,6 +28,11 @@ SKIPS = """
     def test_expected():
         assert False
 """
+MODULE = """
+    import pytest
+    pytest.importorskip("nothing_of_this_name", reason="the extra is not installed")
+    def test_never(): ...
+"""
 
 
 @pytest.fixture
@@ -53,6 +58,22 @@ def test_unexpected_skip_is_a_failure(run) -> None:
     assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in output
     assert "does not name: without the server of 2 databases" in output
     assert "2 skipped" in run(SKIPS, ["no GPU here", r"without the server of \d databases"], "--strict-skips")
+
+
+def test_summary_counts_the_skipped_tests_of_each_reason(run) -> None:
+    output = run(SKIPS, [])
+    lines = [line.strip() for line in output[output.index(" skipped ") :].splitlines()]
+    assert {"1 no GPU here", "1 without the server of 2 databases"} <= {*lines}
+
+
+def test_reason_is_compared_as_a_whole(run) -> None:
+    assert "1 failed, 1 passed, 1 xfailed, 1 error" in run(SKIPS, ["no GPU", "server"], "--strict-skips")
+
+
+def test_skipped_module_is_detected(run) -> None:
+    assert "1 skipped" in run(MODULE, [])
+    assert "1 error" in run(MODULE, [], "--strict-skips")
+    assert "1 skipped" in run(MODULE, ["the extra is not installed"], "--strict-skips")
 
 
 GRID = """
