@@ -37,7 +37,6 @@ from orthobench.foreign.trial import (
     LayerValue,
     Refused,
     Unfit,
-    batch_axis,
     device_of,
     tensors_of,
 )
@@ -341,24 +340,21 @@ class Foreign(Model):
         if self.interface.device != "cpu":
             self.layer.to(self.interface.device)
         with torch.no_grad():
-            (outputs, few), (_, many) = (
-                way.call(self.layer, torch.zeros(1, batch, inputs, device=device_of(self.layer)), None, self.units)
-                for batch in (2, 3)
-            )
+            x = torch.zeros(1, 2, inputs, device=device_of(self.layer))
+            outputs, state = way.call(self.layer, x, None, self.units)
         if self.interface.device != "cpu":
             self.layer.to("cpu")
         self.layer.train()
         if outputs.shape[-1] != self.features:
             raise UsageError(f"{self.name} has {outputs.shape[-1]} outputs, and {self.features} were expected")
-        if not self.interface.carries:
+        axes = self.interface.axes
+        if not axes:
             return []
-        self._state = tree_structure(few)
-        shapes = []
-        for one, other in zip(tensors_of(few), tensors_of(many), strict=True):
-            axis = batch_axis(one, other)
-            assert axis is not None
-            shapes.append(((*one.shape[:axis], *one.shape[axis + 1 :]), axis, one.dtype))
-        return shapes
+        self._state = tree_structure(state)
+        return [
+            ((*each.shape[:axis], *each.shape[axis + 1 :]), axis, each.dtype)
+            for each, axis in zip(tensors_of(state), axes, strict=True)
+        ]
 
     def _packed(self, state: LayerValue) -> State:
         """Return the tensors of the layer's state as `[batch, features]`."""
