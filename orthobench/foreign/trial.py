@@ -249,7 +249,7 @@ class LayerTrial:
             Refused: the layer cannot be called, perhaps because of its size.
         """
         unfit: list[Unfit] = []
-        refusals: list[tuple[tuple[int, ...], Way, Exception]] = []
+        refusals: list[tuple[tuple[int, ...], Way, BaseException]] = []
         for way in self._ways():
             for steps in (_CELL_STEPS,) if way.is_cell else (_STEPS, _CELL_STEPS):
                 self.x = self._longest[:steps]
@@ -257,7 +257,7 @@ class LayerTrial:
                     reach = self._reach_of_same(way)
                 except Unfit as reason:
                     unfit.append(reason)
-                except Exception as error:  # a wrong call may raise any error
+                except (Exception, SystemExit) as error:  # a wrong call may raise any error
                     refusals.append((_progress(error), way, error))
                     continue  # because some layers have a largest number of steps
                 else:
