@@ -30,16 +30,8 @@ from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
 from orthobench.errors import UsageError
 from orthobench.foreign.constructor import WRAP, Constructor, read_constructor, settings_class
-from orthobench.foreign.trial import (
-    INPUTS,
-    Interface,
-    LayerTrial,
-    LayerValue,
-    Refused,
-    Unfit,
-    device_of,
-    tensors_of,
-)
+from orthobench.foreign.interface import Interface, LayerValue, Unfit, tensors_of
+from orthobench.foreign.trial import INPUTS, LayerTrial, Refused, device_of
 from orthobench.isolation import isolated, seed_generators
 from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_

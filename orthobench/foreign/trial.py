@@ -1,11 +1,5 @@
 """Find the interface of a layer, and check that it is a causal recurrence.
 
-| interface | call |
-| --- | --- |
-| `cell` | `state = layer(x, state)` or `output, state = layer(x, state)` for a step `[batch, features]` |
-| `rnn` | `outputs, state = layer(x, state)` for sequences, as `torch.nn.RNN` |
-| `sequence` | `outputs = layer(x)` for sequences |
-
 The user names the interface, or the arguments of `forward` say it: a layer that needs a state is a cell, and one that
 takes none has sequences. If the state may be left out, the layer has sequences if it remembers their steps, and else it
 is a cell. Sequences are `[time, batch, features]` or `[batch, time, features]`: a layer remembers along time alone.
@@ -16,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from orthobench.foreign.constructor import ADAPTER, NAME, WRAP
+from orthobench.foreign.interface import Interface, LayerValue, Unfit, Way, tensors_of
 from orthobench.isolation import isolated
 from orthobench.system.own_code import calls, described, place_of
 
@@ -35,14 +29,11 @@ axis is taken for another one.
 A look-ahead or a dilation shows only if it is shorter than the sequence. A cell sees one step, so few are enough, as
 they have to be for a layer that refuses more.
 """
+_ROOM = __name__.rpartition(".")[0]
 _CUT = 4
 """The step at which a sequence is cut in two."""
 _DISTURBANCE = 3.0
 """What is added to inputs from N(0, 1): far beyond rounding, and not so far that gates let nothing through."""
-
-
-class Unfit(Exception):
-    """A layer does not work as a model; the message is one line and says what is missing."""
 
 
 class Refused(Exception):
@@ -68,136 +59,16 @@ class Refused(Exception):
 def _progress(error: BaseException) -> tuple[int, ...]:
     """Return how far a layer got until it raised an error; the larger of two tuples got further.
 
-    It is the position in each function, from the outermost one, without those of this file, which call the layer.
+    It is the position in each function, from the outermost one, without those of this room, which call the layer.
     """
-    return tuple(call.tb_lasti for call in calls(error) if call.tb_frame.f_code.co_filename != __file__)
+    frames = [(call.tb_lasti, str(call.tb_frame.f_globals.get("__name__"))) for call in calls(error)]
+    return tuple(position for position, module in frames if not module.startswith(_ROOM))
 
 
 def _lacks_gpu(error: BaseException) -> bool:
     """Return whether Triton raised an error on a machine without a GPU, where it says that it has no driver."""
     names = (call.tb_frame.f_globals.get("__name__", "") for call in calls(error))
     return not torch.cuda.is_available() and any(str(name).split(".")[0] == "triton" for name in names)
-
-
-LayerValue = Any
-"""What a layer takes and returns: a tensor, or tuples of tensors."""
-
-
-def tensors_of(value: LayerValue) -> list[Tensor]:
-    """Return the tensors of a value in order."""
-    return [each for each in tree_leaves(value) if isinstance(each, Tensor)]
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a layer is called.
-
-    Attributes:
-        interface: "cell", "rnn" or "sequence".
-        batch_first: whether sequences are `[batch, time, features]`, else `[time, batch, features]`.
-        needs_state: whether the first call has a state, too: zeros for a cell, and None for sequences.
-        is_pair: whether the state of a cell is all that it returns, as in `torch.nn.LSTMCell`, or a tuple after the
-            output; else a tensor after the output. It starts with two tensors `[batch, units]`, or with one.
-    """
-
-    interface: str
-    batch_first: bool = False
-    needs_state: bool = False
-    is_pair: bool = False
-
-    @property
-    def is_cell(self) -> bool:
-        return self.interface == "cell"
-
-    def call(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> tuple[Tensor, LayerValue]:
-        """Run a layer over x `[T, B, m]` from a state, or from its start if this is None.
-
-        Returns:
-            The outputs `[T, B, features]`, and the state that continues the sequence, or else None.
-        """
-        if self.is_cell:
-            steps = []
-            for each in x.unbind(0):
-                output, state = self.step(layer, each, state, units)
-                steps.append(output)
-            return torch.stack(steps), state
-        x = x.transpose(0, 1) if self.batch_first else x
-        output, state = self._split(layer(x, *self._given(x, state, units)), x.shape[:2])
-        return (output.transpose(0, 1) if self.batch_first else output), state
-
-    def step(self, layer: nn.Module, x: Tensor, state: LayerValue, units: int) -> tuple[Tensor, LayerValue]:
-        """Run a cell for a step x `[B, m]`; see `call`."""
-        return self._split(layer(x, *self._given(x, state, units)), x.shape[:1])
-
-    def _given(self, x: Tensor, state: LayerValue, units: int) -> tuple[LayerValue, ...]:
-        """Return the arguments of a call other than the inputs."""
-        if state is not None:
-            return (state,)
-        if not self.needs_state:
-            return ()
-        if not self.is_cell:
-            return (None,)
-        zeros = x.new_zeros(x.shape[0], units)
-        return ((zeros, zeros.clone()),) if self.is_pair else (zeros,)
-
-    def _split(self, value: LayerValue, rows: torch.Size) -> tuple[Tensor, LayerValue]:
-        """Return the outputs in a returned value, and its part that continues the sequence.
-
-        Raises:
-            Unfit: no tensor has the shape of outputs.
-        """
-        value = tuple(value.values()) if isinstance(value, Mapping) else value
-        output = next((each for each in tensors_of(value) if each.shape[:-1] == rows), None)
-        if output is None:
-            shapes = ", ".join(str(list(each.shape)) for each in tensors_of(value)) or type(value).__name__
-            raise Unfit(
-                f"returns {shapes} for {'a step' if self.is_cell else 'sequences'} {[*rows, INPUTS]}, and nothing of "
-                f"shape {[*rows, 'features']}; {ADAPTER}"
-            )
-        if isinstance(value, Tensor):
-            return output, value if self.is_cell else None
-        second = value[1] if self.interface != "sequence" and len(value) > 1 else None
-        return output, value if self.is_pair and not isinstance(second, (tuple, list)) else second
-
-    def in_words(self, x: Tensor, units: int) -> str:
-        """Say with what the first call for x `[T, B, m]` is."""
-        state = f"a state of two tensors {[_BATCH, units]}" if self.is_pair else f"a state {[_BATCH, units]}"
-        more = f" and {state if self.is_cell else 'the state None'}" if self.needs_state else ""
-        return f"for inputs {list(x.shape[1:] if self.is_cell else x.shape)}{more}"
-
-
-@dataclass(frozen=True)
-class Interface:
-    """What the trials of a layer have found.
-
-    Attributes:
-        features: the number of outputs at two hidden sizes.
-        has_width: whether the layer needs as many inputs as it has units.
-        device: where the layer was tried: on the CPU, unless it runs only on a GPU.
-        axes: the batch axis of each tensor of the state that continues a sequence; empty if there is none.
-        from_zero: whether a state of zeros is the start of a sequence.
-        traced: the tensor of the state that has the outputs of the last step, and which of its blocks of this
-            width; None if there is none.
-    """
-
-    way: Way
-    features: tuple[tuple[int, int], ...]
-    has_width: bool = False
-    device: str = "cpu"
-    axes: tuple[int, ...] = ()
-    from_zero: bool = False
-    traced: tuple[int, int] | None = None
-
-    @property
-    def scales(self) -> bool:
-        """Whether the number of outputs is the same at all hidden sizes, or proportional to the size."""
-        (first, low), (second, high) = self.features
-        return first != second and (low == high or low * second == high * first)
-
-    def outputs(self, units: int) -> int:
-        """Return the number of outputs at a hidden size: one of the trials', or any if it scales."""
-        (first, low), (_, high) = self.features
-        return low if low == high or units == first else low * units // first
 
 
 def device_of(layer: nn.Module) -> torch.device | None:
