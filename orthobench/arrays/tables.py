@@ -62,9 +62,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     try:
         # The names are a row as any other, because pandas would change those that occur twice.
-        rows = pd.read_csv(
-            path, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False, encoding="utf-8-sig"
-        )
+        rows = pd.read_csv(path, header=None, dtype=str, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig")
     except pd.errors.EmptyDataError as error:
         raise UsageError("it is empty: write it again") from error
     except pd.errors.ParserError as error:

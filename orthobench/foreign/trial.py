@@ -140,12 +140,12 @@ class LayerTrial:
                 break
         if unfit:
             raise unfit[0]
-        _, way, error = max(refusals, key=lambda refusal: refusal[0])  # the call that got furthest says most
-        if place_of(error) is None:
+        _, way, furthest = max(refusals, key=lambda refusal: refusal[0])  # it says most
+        if place_of(furthest) is None:
             fix = WRAP if self.named else ADAPTER
         else:
             fix = "" if self.named else f"if it is called otherwise, {NAME}"
-        raise Refused(error, way.in_words(self._longest, self.units), fix) from error
+        raise Refused(furthest, way.in_words(self._longest, self.units), fix) from furthest
 
     def _ways(self) -> list[Way]:
         """Return the ways of calling the layer, of which the first with which it remembers is the right one.
@@ -297,11 +297,12 @@ class LayerTrial:
         parts = tensors_of(final)
         if not parts or len(parts) < len(tree_leaves(final)):
             return None  # no state, or one with other things than tensors
-        axes = [_batch_axis(one, other) for one, other in zip(parts, tensors_of(fewer), strict=True)]
+        found = [_batch_axis(one, other) for one, other in zip(parts, tensors_of(fewer), strict=True)]
+        axes = tuple(axis for axis in found if axis is not None)
         is_same_size = [each.shape for each in parts] == [each.shape for each in tensors_of(state)]  # unlike a cache
         # Rounding errors are far below, and a wrong state is near or above what starting anew changes.
         tolerance = 0.01 * float((whole[_CUT:] - afresh).abs().max())
-        if None in axes or not is_same_size or not 0 < tolerance >= float((whole[_CUT:] - continued).abs().max()):
+        if None in found or not is_same_size or not 0 < tolerance >= float((whole[_CUT:] - continued).abs().max()):
             return None
         zeros = tree_map(torch.zeros_like, final)
         gap = float((whole - self._call(way, x, zeros)[0]).abs().max())
@@ -314,7 +315,7 @@ class LayerTrial:
             ),
             None,
         )
-        return Interface(way, (), axes=tuple(axes), from_zero=gap <= tolerance, traced=traced)
+        return Interface(way, (), axes=axes, from_zero=gap <= tolerance, traced=traced)
 
 
 def _arguments(layer: nn.Module) -> list[inspect.Parameter]:
