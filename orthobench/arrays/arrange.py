@@ -20,8 +20,8 @@ Missing = Literal["refuse", "mask", "forward"]
 """What to do about values of features that are missing, which are NaN."""
 Array = NDArray[Any]
 
-PARTS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "0": 0, "1": 1, "2": 2}
-"""The words and numbers by which a file may say to which part a sequence belongs."""
+PARTS = {"train": 0, "validation": 1, "test": 2}
+"""The words by which data may say to which part a sequence belongs."""
 
 
 SAVED = {"steps", "lengths", "by_step", "columns", "target", "classes"}

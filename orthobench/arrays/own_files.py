@@ -141,13 +141,17 @@ def _folder(folder: Path) -> Sequences:
     """Read a folder of labelled recordings.
 
     Raises:
-        UsageError: a file cannot be read, or is too short.
+        UsageError: a file cannot be read, is too short, or is in none of the parts that the folder has.
     """
     from orthobench.data.features import speech_features  # with torch, which other data does not need here
 
     files = _recordings(folder)
     places = [file.relative_to(folder).parts[:-1] for file in files]
-    has_parts = {place[0].lower() for place in places} <= PARTS.keys() and all(len(place) > 1 for place in places)
+    is_part = [place[0].lower() in PARTS and len(place) > 1 for place in places]
+    has_parts = any(place[0].lower() in PARTS for place in places)
+    if has_parts and not all(is_part):
+        strange = files[is_part.index(False)].relative_to(folder)
+        raise UsageError(f"{strange} is in no label of train, validation or test, as others are: move it into one")
     split = np.array([place[0].lower() for place in places]) if has_parts else None
     require_audio()
     frames, counts = speech_features(files)

@@ -297,7 +297,7 @@ def settings_class(layer: type[nn.Module], name: str, constructor: Constructor) 
         Field(
             None,
             description="how it is called: a cell with one step, an rnn as torch.nn.RNN with sequences and a state, or "
-            "with sequences alone; none: the first of them that works",
+            "with sequences alone; none: as its arguments and outputs say",
             json_schema_extra={"neutral": None},
         ),
     )

@@ -30,17 +30,8 @@ from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
 from orthobench.errors import UsageError
 from orthobench.foreign.constructor import WRAP, Constructor, read_constructor, settings_class
-from orthobench.foreign.trial import (
-    INPUTS,
-    Interface,
-    LayerTrial,
-    LayerValue,
-    Refused,
-    Unfit,
-    batch_axis,
-    device_of,
-    tensors_of,
-)
+from orthobench.foreign.interface import Interface, LayerValue, Unfit, tensors_of
+from orthobench.foreign.trial import INPUTS, LayerTrial, Refused, device_of
 from orthobench.isolation import isolated, seed_generators
 from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_
@@ -48,7 +39,7 @@ from orthobench.model.base import Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, has_any_length, scan_steps
 from orthobench.recurrence.compiler.cell import CompiledCell
 from orthobench.settings import text
-from orthobench.system.own_code import described, place_of
+from orthobench.system.own_code import place_of
 
 _TRIAL_SIZES = (8, 16)
 """Hidden sizes of two trials, from which the number of outputs at other sizes follows."""
@@ -341,24 +332,21 @@ class Foreign(Model):
         if self.interface.device != "cpu":
             self.layer.to(self.interface.device)
         with torch.no_grad():
-            (outputs, few), (_, many) = (
-                way.call(self.layer, torch.zeros(1, batch, inputs, device=device_of(self.layer)), None, self.units)
-                for batch in (2, 3)
-            )
+            x = torch.zeros(1, 2, inputs, device=device_of(self.layer))
+            outputs, state = way.call(self.layer, x, None, self.units)
         if self.interface.device != "cpu":
             self.layer.to("cpu")
         self.layer.train()
         if outputs.shape[-1] != self.features:
             raise UsageError(f"{self.name} has {outputs.shape[-1]} outputs, and {self.features} were expected")
-        if not self.interface.carries:
+        axes = self.interface.axes
+        if not axes:
             return []
-        self._state = tree_structure(few)
-        shapes = []
-        for one, other in zip(tensors_of(few), tensors_of(many), strict=True):
-            axis = batch_axis(one, other)
-            assert axis is not None
-            shapes.append(((*one.shape[:axis], *one.shape[axis + 1 :]), axis, one.dtype))
-        return shapes
+        self._state = tree_structure(state)
+        return [
+            ((*each.shape[:axis], *each.shape[axis + 1 :]), axis, each.dtype)
+            for each, axis in zip(tensors_of(state), axes, strict=True)
+        ]
 
     def _packed(self, state: LayerValue) -> State:
         """Return the tensors of the layer's state as `[batch, features]`."""
@@ -408,23 +396,22 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
     Raises:
         UsageError: the layer does not work as a model.
     """
-    refusals: list[tuple[tuple[int, int], BaseException]] = []
+    refusals: list[Refused] = []
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # some layers have kernels for GPUs alone
     widths = (False, True) if cls.constructor.inputs else (True,)
-    for device, sizes in itertools.product(devices, (_TRIAL_SIZES, (units, units))):
-        for has_width in widths:
-            try:
-                found = _small_trial(cls, fixed, sizes, has_width, device)
-                if found.scales or sizes[0] == units:
-                    return found
-                break
-            except Unfit as reason:
-                raise UsageError(f"{cls.name}: {reason}") from reason
-            except (Exception, SystemExit) as error:  # the sizes may be the reason
-                refusals.append((sizes, error))
-    real = [error for sizes, error in refusals if sizes == (units, units)]
-    refusal = max(real, key=lambda error: getattr(error, "progress", ()))
-    raise UsageError(f"{cls.name}: {refusal if isinstance(refusal, Refused) else described(refusal)}") from refusal
+    for device, sizes, has_width in itertools.product(devices, (_TRIAL_SIZES, (units, units)), widths):
+        try:
+            found = _small_trial(cls, fixed, sizes, has_width, device)
+        except Unfit as reason:
+            raise UsageError(f"{cls.name}: {reason}") from reason
+        except Refused as error:
+            if sizes[0] == units:  # other sizes may be refused only because they are others
+                refusals.append(error)
+            continue
+        if found.scales or sizes[0] == units:
+            return found
+    refusal = max(refusals, key=lambda error: error.progress)
+    raise UsageError(f"{cls.name}: {refusal}") from refusal
 
 
 @functools.cache
@@ -433,7 +420,8 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
 
     Raises:
         Unfit: the layer does not work as a model.
-        Exception: the layer refuses the sizes.
+        Refused: the layer refuses the sizes.
+        UsageError: it cannot be constrained.
     """
     settings: Any = types.SimpleNamespace(**json.loads(fixed))
     features: list[tuple[int, int]] = []
@@ -444,7 +432,7 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
                 layer = cls.make(settings, inputs, units).eval().to(device)
             except UsageError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 fix = "" if place_of(error) else WRAP
                 raise Refused(error, cls._arguments(settings, inputs, units), fix) from error
             trial = LayerTrial(layer, inputs, units, settings.interface)
@@ -463,22 +451,20 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
     units = interface.features[0][0]
     inputs = units if interface.has_width else INPUTS
 
-    def weights() -> list[Tensor]:
+    def made() -> nn.Module:
         with torch._C.DisableTorchFunction(), _drawing(0):
-            layer = cls.make(settings, inputs, units).to(interface.device)
-            return [value.detach() for value in layer.state_dict().values() if isinstance(value, Tensor)]
+            return cls.make(settings, inputs, units).train().to(interface.device)
 
     try:
-        is_seeded = all(map(torch.equal, weights(), weights()))
-        with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings():
+        first, layer = made(), made()
+        weights = zip(first.state_dict().values(), layer.state_dict().values(), strict=True)
+        is_seeded = all(torch.equal(*pair) for pair in weights if isinstance(pair[0], Tensor))
+        with torch._C.DisableTorchFunction(), _drawing(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
-            layer = cls.make(settings, inputs, units).train().to(interface.device)
             trial = LayerTrial(layer, inputs, units)
             trial.shake()  # because a weight that starts at zero may hide others from the gradient
             is_blind, without = trial.without_gradient(interface.way)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # because a layer may raise anything, and training will say so
+    except (Exception, SystemExit):  # training will say so
         return ()
     lines = []
     if is_blind:

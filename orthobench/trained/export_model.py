@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError, needs_extra, one_line
-from orthobench.foreign.trial import tensors_of
+from orthobench.foreign.interface import tensors_of
 from orthobench.model import Model
 from orthobench.options.arguments import ExportFormat
 from orthobench.system.files import replacing, storage_error

@@ -109,7 +109,7 @@ def test_parts_are_disjoint_cover_the_data_and_share_the_classes(tmp_path):
 
 
 def test_a_given_split_is_kept(tmp_path):
-    words = np.array(["train"] * 20 + ["test"] * 15 + ["valid"] * 5)
+    words = np.array(["train"] * 20 + ["test"] * 15 + ["validation"] * 5)
     own = task(save(tmp_path, "split", x=X, y=LABELS, split=words))
     assert own.train.numbers.tolist() == list(range(20))
     assert own.test.numbers.tolist() == list(range(20, 35))
@@ -206,6 +206,15 @@ def test_a_folder_without_recordings_is_refused(tmp_path):
         task(f"array:{tmp_path / 'mails'}")
 
 
+@pytest.mark.parametrize("strange", ["val/cat", "test"])
+def test_recordings_beside_the_parts_of_a_folder_are_refused(strange, tmp_path):
+    for name in ("train/cat", "train/dog", strange):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "1.wav").write_bytes(b"")
+    with pytest.raises(UsageError, match=f"{strange}/1.wav is in no label of train, validation or test, as others are"):
+        task(f"array:{tmp_path}")
+
+
 def test_a_folder_of_recordings_is_read_as_spectra(tmp_path, monkeypatch):
     pytest.importorskip("soundfile")
     pytest.importorskip("librosa")
@@ -243,6 +252,7 @@ BAD = {
     "steps": ({"steps": X}, "it has steps: name the array of sequences x"),
     "unknown": ({"x": X, "yy": LABELS}, "did you mean y"),
     "split": ({"x": X, "y": LABELS, "split": np.array(["train"] * N)}, "no sequence for test"),
+    "part": ({"x": X, "y": LABELS, "split": np.array(["val"] * N)}, "split has 'val': write train, validation or test"),
     "equal": ({"x": X, "y": np.full(N, 0.5)}, "nothing to learn"),
     "few": ({"x": X[:2], "y": LABELS[:2]}, "leave none for training"),
     "short": ({"x": SERIES[:8]}, "leave no window of 2 steps and horizon=1 in each part: give more steps"),

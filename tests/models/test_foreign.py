@@ -551,6 +551,22 @@ def test_interface_that_is_named_is_the_one_that_is_found(layer, interface):
     torch.testing.assert_close(found(inputs())[0], named(inputs())[0])
 
 
+class NeedsState(nn.GRU):
+    """A layer for sequences that looks like a cell, because it needs a state."""
+
+    def forward(self, x, h):
+        return super().forward(x, h)
+
+
+def test_layer_that_is_taken_for_a_cell_says_so_and_may_be_named():
+    with pytest.raises(
+        UsageError, match=r"for inputs \[3, 5\] and a state .* otherwise, set interface=cell, interface=rnn "
+    ):
+        build(NeedsState)
+    named = build(NeedsState, interface="rnn")
+    torch.testing.assert_close(named(inputs())[0], linear(named.layer(inputs(), None)[0], named))
+
+
 def test_layer_that_is_named_a_sequence_carries_no_state():
     assert build(nn.GRU, interface="sequence").initial_state(BATCH) == ()
 
