@@ -5,6 +5,7 @@ A column is text until its role, or being a feature, decides. Rows are counted f
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from orthobench.arrays.arrange import Array, Sequences, Targets
 from orthobench.arrays.words import Kind
-from orthobench.errors import UsageError, first_line, unknown
+from orthobench.errors import UsageError, counted, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,26 +56,28 @@ def read_csv(path: Path) -> pd.DataFrame:
     """Return the table in a CSV file, all text.
 
     Raises:
-        UsageError: the file is empty, or a row has more fields than the first one, which has the names.
-        UnicodeDecodeError: it is not in UTF-8.
+        UsageError: a row has another width than the first one, or this is not a row of names.
+        csv.Error, UnicodeDecodeError: the file is not CSV in UTF-8.
     """
     import pandas as pd
 
-    try:
-        # The names are a row as any other, because pandas would change those that occur twice.
-        rows = pd.read_csv(path, header=None, dtype=str, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig")
-    except pd.errors.EmptyDataError as error:
-        raise UsageError("it is empty: write it again") from error
-    except pd.errors.ParserError as error:
-        why = first_line(error).rpartition(": ")[2]
-        fix = "separate fields by commas, not semicolons, and write decimal points"
-        raise UsageError(f"it is not CSV ({why}): {fix}") from error
-    is_filled = (rows != "").any(axis=1).to_numpy()
-    rows = rows.iloc[: np.flatnonzero(is_filled).max(initial=-1) + 1]  # without blank lines at the end
-    names = rows.iloc[0].tolist()
+    # Not by pandas, because it fills short rows, and takes a surplus first field of each row for an index.
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.reader(stream, strict=True))
+    while rows and not rows[-1]:
+        rows.pop()
+    if not rows:
+        raise UsageError("it is empty: write it again")
+    names = rows[0]
     if len(names) == 1 and ";" in names[0]:
         raise UsageError("its columns are separated by semicolons: save it with commas and decimal points")
-    return rows.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
+    for number, row in enumerate(rows):
+        if len(row) != len(names):
+            raise UsageError(
+                f"row {number} has {counted(len(row), 'field')} and the row of names {len(names)}: write as "
+                "many, with decimal points rather than commas"
+            )
+    return pd.DataFrame(rows[1:], columns=names, dtype=object)
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
