@@ -60,7 +60,7 @@ def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
 
 
 def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path):
-    """Three seeds each. A model with a diverged seed, and a constant at the baseline, are clearly worse."""
+    """Three seeds each. A model with a diverged seed, and a constant at the baseline, are worse in every seed."""
     ends = {"gru": (0.0, 0.02, 0.04), "lstm": (0.03, 0.05, 0.06), "lem": (0.1, 0.11, None), "rnn": (0.2, 0.2, 0.2)}
     for model, values in ends.items():
         for seed, end in enumerate(values):
@@ -71,8 +71,8 @@ def test_best_of_a_column_and_what_overlaps_with_it_are_bold(database, tmp_path)
     assert {label: cell.standing for label, cell in cells.items()} == {
         "gru": None,
         "lstm": "overlaps",
-        "lem": "clearly worse",
-        "rnn": "clearly worse",
+        "lem": "worse in every seed",
+        "rnn": "worse in every seed",
     }
     assert [label for label, cell in cells.items() if cell.is_best] == ["gru", "lstm"]
     assert re.findall(r'font-weight="bold">(\d+)<', picture(matrix)) == ["90", "75"]
@@ -331,6 +331,18 @@ def test_command_of_a_cell_names_its_task(database):
     assert "-s sequence_length=10" in column.command
     assert "marker_layout" not in column.command  # has its default
     assert trained_by(column.command, "rnn") == column.condition.key
+
+
+@pytest.mark.parametrize(("best", "bold"), [((6, 5, 4), set()), ((70, 60, 3), {"rnn"})])
+def test_model_that_learns_nothing_is_not_bold(database, best, bold):
+    """The seeds of the second model overlap with those of the best one, and have scores of 2 to 5."""
+    for model, scores in (("rnn", best), ("lstm", (5, 3, 2))):
+        for seed, score in enumerate(scores):
+            database.run(experiment(model, "last", []), seed, test=[BASELINE * (1 - score / 100)] * 4)
+    cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
+    assert cells["lstm"].standing == "overlaps"
+    assert {model for model, cell in cells.items() if cell.is_best} == bold
+    assert cells["lstm"].standing_words == "it learns nothing"
 
 
 def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):

@@ -95,10 +95,10 @@ def _score(cell: AbilityCell) -> str:
 
 
 def _name(cell: AbilityCell) -> str:
-    """Return the best member and how many others are as good; a long name is cut, and none is named at 0."""
-    if cell.percent <= 0:
+    """Return the best member and how many others are as good; a long name is cut. None is best if none learns."""
+    if not cell.name:
         return ""
-    more, name = f" +{cell.as_good}" if cell.as_good else "", cell.best.label
+    more, name = f" +{cell.as_good}" if cell.as_good else "", cell.name
     space = LONGEST - len(more)
     return (name if len(name) <= space else f"{name[: space - 1].rstrip()}…") + more
 

@@ -57,8 +57,8 @@ MEDIAN_SIZE = 11
 LETTERS = 34
 """The most letters of the names in the figure of seeds."""
 SOLVED_NOTES = (
-    "A seed counts from its first test that covers half of the way from the baseline to a perfect value, if its end "
-    "does so too.",
+    "A seed counts from its first test with a score of at least 95, if its end has one, too; 0 is the baseline and 100 "
+    "a perfect value.",
     "No seed of a variant without a line solves it.",
 )
 SEVERAL_PLACES = "The runs were measured on several machines or clocks: times compare on one alone."

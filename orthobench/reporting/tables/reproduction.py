@@ -105,7 +105,7 @@ def _abilities(abilities: Abilities) -> str:
             WORDS[column.column.block],
             str(cell.reach),
             str(len(cell.members)),
-            cell.best.label,
+            cell.name or "none",
             *(str(round(100 * score)) for score in (cell.best.cell.score, cell.best.cell.low, cell.best.cell.high)),
             str(cell.best.cell.seeds),
         ]
