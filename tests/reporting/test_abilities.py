@@ -20,8 +20,10 @@ from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.sparks import strip
 from orthobench.reporting.tables.reproduction import reproduction
+from orthobench.reporting.tables.study_tables import length_tables
 from orthobench.store import open_store
 from workshop.website.abilities_picture import picture
+from workshop.website.matrix_picture import picture as matrix_picture
 
 BASELINE = 0.2
 
@@ -35,11 +37,11 @@ def database(tmp_path, monkeypatch):
 
 
 def plant(database: RunDatabase, model: str, *scores: int, length: int = 10, task: str = "adding") -> None:
-    """Store a seed for each of these scores, from 0 to 100."""
+    """Store a seed for each of these scores, from 0 to 100; the length 0 stands for that of the task."""
     own = experiment(model, "last", []).model_copy(update={"task": task})
     for seed, score in enumerate(scores):
         test = [BASELINE * (1 - score / 100)] * 4
-        database.run(own, seed, test=test, sequence_length=length)
+        database.run(own, seed, test=test, **({"sequence_length": length} if length else {}))
 
 
 def abilities_of(database: RunDatabase) -> Abilities:
@@ -131,6 +133,24 @@ def test_tuned_results_lead_and_are_in_no_cell_with_others(database, monkeypatch
         ("copying, T = 12", "not tuned"),
     ]
     assert [[cell.percent for cell in family.cells] for family in found.families] == [[20, 60]] * 2
+
+
+@pytest.mark.parametrize(
+    ("task", "measure"), [("group_word", "whole words right"), ("formal_language", "answers right"), ("adding", "")]
+)
+def test_headings_of_tasks_that_track_a_state_name_what_they_count(database, task, measure):
+    """A study reads the states along the way, so a number without a word could be of either."""
+    plant(database, "scornn", 95, 95, 95, task=task, length=0)
+    found = abilities_of(database)
+    (column,) = found.columns
+    assert column.note.split(" · ")[0] == (measure or "not tuned")
+    assert column.column.label.endswith(measure)
+    assert (measure in picture(found, False), measure in matrix_picture(compute_matrix(collect(database.store)))) == (
+        True,
+        True,
+    )
+    lengths = length_tables([("S3", column.column.condition)])[1]
+    assert lengths.headings == ("model", ": ".join(filter(None, ("S3", measure))))
 
 
 def test_column_with_few_models_waits_for_more(database):

@@ -99,7 +99,10 @@ def test_all_multiples_have_the_score_of_one_metric(tmp_path):
     ("at_t", "beyond", "loses"), [(0.001, 0.26, True), (0.001, 0.05, True), (0.001, 0.002, False), (0.12, 0.3, False)]
 )
 def test_cell_that_holds_the_trained_length_alone_is_marked(tmp_path, at_t, beyond, loses):
-    """With MSEs of 0.17 for a guess; LEM had 0.0003 at T and 0.26 at 2T; 0.05 is a score of 70. A cell that fails at T as well has no mark."""
+    """With MSEs of 0.17 for a guess; LEM had 0.0003 at T and 0.26 at 2T, and 0.05 is a score of 70.
+
+    A cell that fails at T as well has no mark.
+    """
     db = str(tmp_path / "runs.db")
     ob.run("adding", "irnn", db=db, settings=TINY)
     with open_store(db) as store:

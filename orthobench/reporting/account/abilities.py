@@ -28,7 +28,7 @@ from orthobench.reporting.account.matrix import (
     gains,
     word_of_column,
 )
-from orthobench.reporting.account.names import in_words, short_title
+from orthobench.reporting.account.names import MEASURES, in_words, short_title
 from orthobench.store import Run
 
 FEW_ROWS = 12
@@ -116,11 +116,12 @@ class AbilityColumn:
 
     @property
     def note(self) -> str:
-        """How the numbers came about, and the lengths, if they are ranges."""
+        """What is counted if a study counts something else, the lengths if they are ranges, and whether it is tuned."""
         settings = self.column.condition.settings
+        measure = MEASURES.get(self.column.condition.task)
         trained, tested = settings.get("longest"), settings.get("test_longest")
         lengths = f"trained to {trained}, tested to {tested}" if trained and tested else ""
-        return " · ".join(filter(None, (lengths, WORDS[self.column.block] if self.is_tuned else "not tuned")))
+        return " · ".join(filter(None, (measure, lengths, WORDS[self.column.block] if self.is_tuned else "not tuned")))
 
 
 @dataclass(frozen=True)

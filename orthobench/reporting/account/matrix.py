@@ -22,7 +22,7 @@ from orthobench.analysis.variants import group, newer_version
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.names import KINDS, NO_LABELS, in_words, name_of, short_labels
+from orthobench.reporting.account.names import KINDS, MEASURES, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import index
 from orthobench.store import Run
@@ -316,7 +316,7 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     for is_folded in (False, True):  # apart, because folded columns would lengthen the names of the others
         own = [each for each in alike if (_block(each) == "quick") == is_folded]
         columns += [
-            MatrixColumn(each, label, _command(each[0], _block(each)), _block(each))
+            MatrixColumn(each, _with_measure(label, each[0]), _command(each[0], _block(each)), _block(each))
             for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
         ]
     columns = _in_order(columns)
@@ -359,6 +359,11 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         )
     rows.sort(key=lambda row: place_in_families(row.family, row.label))
     return ResultMatrix(columns, rows, editions.earlier)
+
+
+def _with_measure(label: str, condition: Condition) -> str:
+    """Add to a column's label what it counts, if other figures of the task count something else."""
+    return ", ".join(filter(None, (label, MEASURES.get(condition.task))))
 
 
 def place_in_families(family: str, label: str) -> tuple[int, str, str]:
