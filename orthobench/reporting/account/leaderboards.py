@@ -207,6 +207,22 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     return all(sign * bound < sign * baseline for bound in bounds)
 
 
+def fullest_first(conditions: Sequence[Condition]) -> list[Condition]:
+    """Order the conditions of each task by the number of models, and then of their seeds; quick presets are last.
+
+    Tasks stay in the order in which they come. A page opens on the first of them, too.
+    """
+    order = list(dict.fromkeys(condition.task for condition in conditions))
+
+    def place(condition: Condition) -> tuple[int, bool, int, int]:
+        chosen = representatives(condition)
+        is_quick = all(run.preset == "quick" for variant in condition.variants for run in variant.runs)
+        seeds = sum(len(variant.scores) for variant in chosen.values())
+        return order.index(condition.task), is_quick, -len(chosen), -seeds
+
+    return sorted(conditions, key=place)
+
+
 def tasks(conditions: Sequence[Condition], trials: Container[str], quick: Container[str]) -> list[list[Condition]]:
     """Group the conditions by task, those first that compare most models.
 
