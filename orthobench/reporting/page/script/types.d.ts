@@ -58,8 +58,8 @@ interface Layout {
   plot_bgcolor?: string;
   hoverlabel?: object;
   legend?: object;
-  /** What an axis shows, if it is not everything, and the curves that are beyond it. */
-  meta?: { words?: string; beyond?: string[] };
+  /** What an axis shows, if it is not everything, and where a baseline is that it leaves out. */
+  meta?: { words?: string; baseline?: string };
 }
 interface Figure {
   data: Trace[];
