@@ -92,7 +92,7 @@ def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -
 
 
 def _scores(cls: Any) -> str:
-    """Name the matrices of a model that have scores of orthogonality, and its state with the default settings."""
+    """Name the matrices whose distance from orthogonal is measured, and the model's state with the default settings."""
     model = cls(cls.Settings(), Signature(2, 1, "last"), torch.Generator().manual_seed(0))
     matrices = model.recurrent_matrices()
     step = ", ".join(f"`{each}`" for each in matrices if each in model.step_matrices)
@@ -100,9 +100,8 @@ def _scores(cls: Any) -> str:
     size = sum(part.shape[-1] for part in model.initial_state(1))
     jacobian = f"the step's Jacobian, {'estimated' if size > EXACT else 'computed'} for a state of {size:,} numbers"
     parts = [step and f"{step} of a step", inside and f"{inside} inside gates and derivatives", jacobian]
-    return (
-        f"[Scores](../tasks-and-models.md#scores-of-orthogonality) of orthogonality: {'; '.join(filter(None, parts))}."
-    )
+    what = "[Distance from orthogonal](../tasks-and-models.md#distance-from-orthogonal)"
+    return f"{what}: {'; '.join(filter(None, parts))}."
 
 
 def _model(name: str, cls: Any) -> str:

@@ -81,7 +81,7 @@ SCORES = {
     INSIDE: "Distance from orthogonal of the matrices W inside gates and derivatives. An orthogonal one does not make "
     "the step orthogonal",
 }
-"""What the scores of orthogonality measure, in words."""
+"""What the distances from orthogonal are of, in words."""
 NORMS = {
     "gradient_norm": "Norm of the whole batch's gradient of the loss by the state at every step of one batch",
     "gradient_norm_per_sample": "Norm of a sample's gradient of the loss by the state at every step, mean over a batch",
