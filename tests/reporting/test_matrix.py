@@ -19,10 +19,12 @@ from orthobench.analysis.scores import score_of
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
 from orthobench.reporting.account import matrix as matrix_module
+from orthobench.reporting.account.account import Account
 from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix
 from orthobench.reporting.account.names import short_labels
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
+from orthobench.spec.index import index
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
 from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, picture
@@ -408,6 +410,14 @@ def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database,
     assert not [name for name in names if name.startswith("LSTM") and "version" in name]
     (contrast,) = contrasts(database.store, ["model=rnn", "model=lstm"], {}, lambda run: run.status)
     assert "'model=rnn' has runs of an earlier version of the model: rnn 0" in contrast.caution
+
+
+@pytest.mark.parametrize(("missing", "named"), [(0, 0), (2, 2), (30, 0)])
+def test_number_of_cells_says_which_are_left_out(missing, named):
+    """A page counted 41 cells where README has 43, and did not say that two have no run."""
+    cells = {each["name"]: each["title"] for each in index()["plugins"].values() if each["kind"] == "model"}
+    measured = SimpleNamespace(contents=SimpleNamespace(models=["torch.nn:GRU", *list(cells)[missing:]]))
+    assert Account.cells_without_runs.fget(measured) == list(cells.values())[:named]
 
 
 def test_perfect_baseline_leaves_nothing_to_solve(database):
