@@ -16,7 +16,7 @@ from orthobench.analysis.aggregates import Accuracy, chance_level, scaled
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_of_vectors, measured_at
 from orthobench.analysis.logged import Values, named
-from orthobench.analysis.scores import LOWEST, SOLVED, score_of
+from orthobench.analysis.scores import LOWEST, score_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
 
 HELD = 0.9
@@ -145,10 +145,10 @@ def scores_at(variant: VariantData) -> dict[int, list[float]]:
     return {multiple: values for multiple, values in scores.items() if values}
 
 
-def solves_beyond(variant: VariantData) -> bool | None:
-    """Return whether the median seed solves all multiples of T at which it was tested; None without such a test."""
+def holds_beyond(variant: VariantData) -> bool | None:
+    """Return whether the median seed holds all multiples of T at which it was tested; None without such a test."""
     beyond = [median(values) for multiple, values in scores_at(variant).items() if multiple > 1]
-    return min(beyond) >= SOLVED if beyond else None
+    return min(beyond) >= HELD if beyond else None
 
 
 def _scores(variant: VariantData, name: str) -> list[float]:

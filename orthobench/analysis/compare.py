@@ -21,7 +21,7 @@ from orthobench.analysis.inference import (
 )
 from orthobench.analysis.own_code import newest_versions
 from orthobench.analysis.pairing import Sides, by_key
-from orthobench.analysis.scores import are_nearly_perfect
+from orthobench.analysis.scores import all_solve
 from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, curve_end, median
 from orthobench.analysis.variants import backends, newer_version, settings_of
@@ -67,7 +67,7 @@ class Contrast:
         p: the p value with Holm's adjustment for all contrasts of the comparison; None without a test.
         standing: what the seeds show.
         deciding: the number of seeds of each that would decide what too few seeds leave open; None if nothing is open.
-        both_solve: whether both selections solve their task in every seed. Of two databases it is not asked, because
+        both_solve: whether both selections solve the same task in every seed. Of two databases it is not asked, because
             a change of the code may do harm long before a model fails.
     """
 
@@ -110,7 +110,7 @@ class Contrast:
             case Standing.APART:
                 return f"{self.second_is}, tested apart"
             case Standing.CLEAR:
-                return f"clearly {self.second_is} in every seed"
+                return f"{self.second_is} in every seed"
             case standing:
                 return str(standing)
 
@@ -182,13 +182,13 @@ def contrasts(
     runs = {run.key: run for side in (first, *others) for run in side.runs}
     values = values_of(store, list(runs.values()), which)
     solved = {
-        side.text: are_nearly_perfect([(run, values[run.key]) for run in side.runs if run.key in values])
+        side.text: all_solve([(run, values[run.key]) for run in side.runs if run.key in values])
         for side in (first, *others)
     }
     compared = [
         replace(
             contrast(first, other, (values, values), paired, len(others)),
-            both_solve=solved[first.text] and solved[other.text],
+            both_solve=solved[first.text] and solved[other.text] and _are_on_one_task(first, other),
         )
         for other in others
     ]
@@ -302,10 +302,14 @@ def contrast(
     )
 
 
+def _are_on_one_task(first: SelectedRuns, second: SelectedRuns) -> bool:
+    return len({run.condition for run in (*first.runs, *second.runs)}) == 1
+
+
 def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     """Describe what weakens the comparison."""
-    conditions = {run.condition for run in (*first.runs, *second.runs)}
-    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
+    is_one = _are_on_one_task(first, second)
+    cautions = [] if is_one else ["the tasks' settings differ: the numbers are of different tasks"]
     for side in (first, second):
         own = []
         if side.trials:

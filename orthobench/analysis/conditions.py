@@ -21,7 +21,7 @@ from orthobench.analysis.logged import (
     metrics_by_variant,
     vectors_by_variant,
 )
-from orthobench.analysis.scores import SOLVED, scores_of
+from orthobench.analysis.scores import LEARNT, SOLVED, scores_of, solving
 from orthobench.analysis.statistics import CurveEnd, Median, Side, curve_end, median, side
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
@@ -134,6 +134,12 @@ class VariantData(Variant):
         """The score of each of `scores` (`scores_of`), which every table and picture that compares tasks shows."""
         return scores_of(self.scored)
 
+    @property
+    def learns(self) -> bool:
+        """Whether the median seed has a score of at least `LEARNT`; true if values have no scores."""
+        scores = self.solved_shares
+        return not scores or statistics.median(scores) >= LEARNT
+
     @cached_property
     def median(self) -> Median | None:
         """The median of the ends over the finished and the diverged runs; diverged runs count as the worst."""
@@ -168,11 +174,9 @@ class VariantData(Variant):
 
     @cached_property
     def solved(self) -> Side | None:
-        """Which finished and diverged runs solve the task (`solved_at`); None if no value solves it."""
-        limit = self.solved_at
-        if limit is None or not self.scores:
-            return None
-        return side([CurveEnd((score,)) for score in self.scores], limit, self.run.main_metric.sign)
+        """How many finished and diverged runs solve the task (`solving`); None if no value solves it."""
+        solved = solving(self.scored)
+        return Side(sum(solved), len(solved), 1 - sum(solved) / len(solved)) if solved else None
 
     @property
     def solved_at(self) -> float | None:
@@ -186,12 +190,14 @@ class VariantData(Variant):
     @property
     def solved_from(self) -> list[float]:
         """The iteration of the first test that solves the task, for each seed whose end solves it, in order."""
-        limit, sign = self.solved_at, self.run.main_metric.sign
-        if limit is None:
-            return []
-        curves = self.curves_of_runs("test", self.run.metric)
-        good = [curves[run] for run, end in self.ends.items() if sign * end.value <= sign * limit]
-        return sorted(float(at[int(np.argmax(sign * values <= sign * limit))]) for at, values in good)
+        curves, perfect = self.curves_of_runs("test", self.run.metric), self.perfect
+        times = []
+        for (run, _), is_solved in zip(self.scored, solving(self.scored), strict=False):  # none if no value solves it
+            if is_solved and perfect is not None:
+                at, values = curves[run.id]
+                zero = run.baselines[run.metric]
+                times.append(float(at[int(np.argmax((values - zero) / (perfect - zero) >= SOLVED))]))
+        return sorted(times)
 
     @property
     def experiment(self) -> Experiment | None:

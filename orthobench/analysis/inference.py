@@ -16,7 +16,7 @@ A check knows the direction and the margin in advance, so `verdict` tests each s
 known, and the test of ranks decides alone. If the user names the first model, it is compared with each of the others,
 two-sided and with Holm's adjustment. In a ranking the data choose the first one, so a single test takes in all rows
 (`standings_after_first`). A model is in one of four states (`Standing`). If it and the best one solve the task, no test
-is asked. Otherwise it is tested apart; clearly worse in every seed, if the seeds are too few for the test; or
+is asked. Otherwise it is tested apart; worse in every seed, if the seeds are too few for the test; or
 overlapping. Without a margin nothing can be shown to be as good.
 """
 
@@ -292,13 +292,13 @@ class Standing(StrEnum):
 
     SOLVE = "both solve it"
     APART = "tested apart"
-    CLEAR = "clearly worse"
+    CLEAR = "worse in every seed"
     OVERLAPS = "overlaps"
     FEW = "few seeds"
 
 
 MEANINGS = {
-    Standing.SOLVE: "it and the first score 95 or more in every seed, so a smaller error says nothing about them",
+    Standing.SOLVE: "it and the first solve the task in every seed, so a smaller error says nothing about them",
     Standing.APART: "one test of ranks over all rows separates it from the first, at 5 %",
     Standing.CLEAR: "it is worse than the first in every seed, maybe by chance: a test of ranks needs more seeds",
     Standing.OVERLAPS: "its seeds overlap with those of the first",
@@ -317,8 +317,8 @@ def standings(comparisons: Sequence[Comparison | None], both_solve: Sequence[boo
     """Return the state of each comparison with the same sample, which the data did not choose.
 
     Samples are "tested apart" if the test of ranks, with Holm's adjustment, separates them. If it does not, although
-    one is worse in every seed, the seeds are too few, and it is "clearly worse". With three seeds of each, one of two
-    equal samples is so in one of ten comparisons; with fewer it says nothing.
+    one is worse in every seed, the seeds are too few for the test. With three seeds of each, one of two equal samples
+    is worse in every seed in one of ten comparisons; with fewer it says nothing.
 
     Args:
         both_solve: of each comparison, whether both samples solve their task in every seed.
@@ -445,7 +445,7 @@ def _smallest_p(n: int, m: int, paired: bool = False) -> float:
 
 
 def standings_summary(found: Sequence[Standing]) -> str:
-    """Count the samples in each state, such as "37 clearly worse, 2 overlaps"; "" without samples."""
+    """Count the samples in each state, such as "37 worse in every seed, 2 overlaps"; "" without samples."""
     counts = Counter(found)
     return ", ".join(f"{counts[state]} {state}" for state in Standing if counts[state])
 

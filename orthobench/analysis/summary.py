@@ -9,7 +9,7 @@ from typing import Any
 
 from orthobench.analysis.compare import ends_of_tests
 from orthobench.analysis.inference import standings_after_first
-from orthobench.analysis.scores import are_nearly_perfect
+from orthobench.analysis.scores import all_solve
 from orthobench.analysis.statistics import Median, median, summarize
 from orthobench.analysis.variants import Variant, briefs, group, variants
 from orthobench.metric import Metric
@@ -61,7 +61,7 @@ def _ranked(rows: Sequence[tuple[Variant, dict[str, Any]]], ends: Mapping[int, f
     rated = [(brief, pairs, median([value for _, value in pairs])) for brief, pairs in own]
     rated.sort(key=lambda each: (each[2] is None, loss(each[2])))
     ended = [[value for _, value in pairs] for _, pairs, _ in rated if pairs]  # the others, without a score, are last
-    solved = [are_nearly_perfect(pairs) for _, pairs, _ in rated if pairs]
+    solved = [all_solve(pairs) for _, pairs, _ in rated if pairs]
     notes = [str(standing) for standing in standings_after_first(ended, solved)]
     if ended:
         is_better = math.isfinite(loss(rated[0][2])) and (baseline is None or _beats(metric, ended[0], baseline))

@@ -35,7 +35,7 @@ def command(
     The test is of ranks: a diverged run counts as the worst. Runs are paired by seed where six seeds or more are
     common, or more for several comparisons, because fewer pairs cannot give p below 5 %. The output names the test, the
     smallest p that these seeds allow, and the share of pairs of runs in which the first selection has the lower value.
-    The verdict is "tested apart" at 5 % over all comparisons; clearly better or worse in every seed, if the seeds are
+    The verdict is "tested apart" at 5 % over all comparisons; better or worse in every seed, if the seeds are
     too few for a test; or "overlaps". Where too few seeds leave it open, commands follow that train as
     many as would decide.
 

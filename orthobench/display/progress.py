@@ -34,6 +34,8 @@ _logger = logging.getLogger(__name__)
 
 WIDE, MEDIUM, NARROW = 120, 76, 60
 """Widths of terminals, in columns."""
+LEAST = ("rate", "baseline", "loss", "left")
+"""The parts of a plain line that a terminal does without, the least important first."""
 NOTEBOOK = 120
 """The width of a notebook's cell, in columns."""
 RENEWED = 0.2
@@ -144,9 +146,17 @@ class Progress(LiveDisplay, EventSink):
         if epoch_ends or now - self.printed_at > 10:
             self.printed_at = now
             rate = self._rate(iteration)
-            left = f"  {rate:.1f} it/s  ETA {_clock((total - iteration) / rate)}" if rate and not solved else ""
-            epoch = f"epoch {iteration / self.run.iterations_per_epoch:.2f}"
-            print(f"{short_label(self.label)}: {epoch}  {loss}{value} {baseline}{solved}{left}", file=sys.stderr)
+            is_timed = rate and not solved
+            parts = {
+                "epoch": f"{short_label(self.label)}: epoch {iteration / self.run.iterations_per_epoch:.2f}",
+                "loss": f"  {loss}".rstrip(),
+                "value": f"  {value}",
+                "baseline": f" {baseline}",
+                "solved": solved,
+                "rate": f"  {rate:.1f} it/s" if is_timed else "",
+                "left": f"  ETA {_clock((total - iteration) / rate)}" if is_timed else "",
+            }
+            print(_fitting(parts), file=sys.stderr)
 
     def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:
@@ -164,6 +174,15 @@ class Progress(LiveDisplay, EventSink):
         """Compute the iterations per second of this process."""
         spent = time.monotonic() - self.start_time
         return (iteration - self.first_iteration) / spent if spent > 0 and self.first_iteration else 0.0
+
+
+def _fitting(parts: dict[str, str]) -> str:
+    """Join the parts of a line; on a terminal without those of `LEAST` that do not fit into its width."""
+    width = Console(stderr=True).width if sys.stderr.isatty() else math.inf
+    for name in LEAST:
+        if sum(map(len, parts.values())) > width:
+            parts = {**parts, name: ""}
+    return "".join(parts.values())
 
 
 def _bar() -> Bar:

@@ -292,15 +292,15 @@ def clear(swept, tmp_path):
 
 def test_models_apart_in_every_seed_are_so_called_with_the_seeds_that_decide(clear):
     (contrast,) = json.loads(clear("compare", "model=rnn", "model=lstm", "--json").out)
-    assert (contrast["standing"], contrast["verdict"]) == ("clearly worse", "clearly worse in every seed")
+    assert (contrast["standing"], contrast["verdict"]) == ("worse in every seed", "worse in every seed")
     assert contrast["deciding_seeds"] == 4
     (turned,) = json.loads(clear("compare", "model=lstm", "model=rnn", "--json").out)
-    assert turned["verdict"] == "clearly better in every seed"
+    assert turned["verdict"] == "better in every seed"
     (paired,) = json.loads(clear("compare", "model=rnn", "model=lstm", "--paired", "--json").out)
     assert paired["deciding_seeds"] == 6
     both = json.loads(clear("compare", "model=rnn", "model=lstm", "model=rnn", "--json").out)
     assert [(each["verdict"], each["deciding_seeds"]) for each in both] == [
-        ("clearly worse in every seed", 5),
+        ("worse in every seed", 5),
         ("overlaps", None),
     ]
 
@@ -320,10 +320,28 @@ def test_models_that_both_solve_the_task_are_not_tested(swept, tmp_path):
     )
 
 
+def test_runs_of_two_tasks_do_not_both_solve_one(tmp_path):
+    """Two models have the answer with T = 10 and with T = 12, in each of three seeds."""
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        for model, length in itertools.product(("rnn", "lstm"), (10, 12)):
+            for seed in range(3):
+                test = [1e-4 * (1 + seed / 10)] * 4
+                database.run(experiment(model, "last", []), seed, test=test, sequence_length=length)
+
+        def standing(*selections: str) -> str:
+            (contrast,) = contrasts(store, selections, {}, lambda run: run.status)
+            return str(contrast.standing)
+
+        assert standing("model=rnn,sequence_length=10", "model=lstm,sequence_length=10") == "both solve it"
+        assert standing("model=rnn,sequence_length=10", "model=lstm,sequence_length=12") == "overlaps"
+        assert standing("model=rnn", "model=lstm") == "overlaps"
+
+
 def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
     """Three seeds of each are there, and are not trained again."""
     text = clear("compare", "model=rnn", "model=lstm").out
-    assert "clearly worse in every seed  seeds of each for a test: 4" in text
+    assert "worse in every seed  seeds of each for a test: 4" in text
     assert "--db" not in text
     protect(tmp_path / "results.db")
     text = clear("compare", "model=rnn", "model=lstm").out

@@ -135,8 +135,8 @@ def test_no_number_of_seeds_decides_more_comparisons_than_the_draws_allow():
     ("first", "second", "expected"),
     [
         ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], "tested apart"),
-        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], "clearly worse"),
-        ([1.0, 2.0, 3.0], [4.0, 5.0, math.inf], "clearly worse"),  # one diverged
+        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], "worse in every seed"),
+        ([1.0, 2.0, 3.0], [4.0, 5.0, math.inf], "worse in every seed"),  # one diverged
         ([1.0, 2.0, math.inf], [4.0, 5.0, 6.0], "overlaps"),
         ([1.0, 2.0, 3.0], [3.0, 4.0, 5.0], "overlaps"),  # a tie
         ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "overlaps"),  # constants
@@ -211,17 +211,17 @@ def test_three_equal_models_are_seldom_clear():
 
 def test_summary_counts_the_states():
     several = [Standing.CLEAR] * 3 + [Standing.OVERLAPS] + [Standing.FEW] * 2
-    assert standings_summary(several) == "3 clearly worse, 1 overlaps, 2 few seeds"
+    assert standings_summary(several) == "3 worse in every seed, 1 overlaps, 2 few seeds"
 
 
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ("clearly worse", 5),
+        ("worse in every seed", 5),
         ("few seeds, overlaps", 5),
         ("overlaps", None),
         ("tested apart, overlaps", None),
-        ("tested apart, clearly worse", 5),
+        ("tested apart, worse in every seed", 5),
     ],
 )
 def test_more_seeds_are_named_only_if_they_can_decide(states, expected):

@@ -92,6 +92,28 @@ def test_plain_lines_name_the_settings_once(capsys):
     assert second.startswith("[2/4] scornn seed 2: epoch 2.00  loss 0.1  cross_entropy 0.2 (baseline 0.01029)")
 
 
+@pytest.mark.parametrize(
+    ("width", "texts"),
+    [
+        (120, ["loss 0.1", "cross_entropy 0.2", "(baseline 0.01029)", " it/s", "ETA"]),
+        (80, ["loss 0.1", "cross_entropy 0.2", "ETA"]),
+        (60, ["cross_entropy 0.2"]),
+    ],
+)
+def test_plain_line_fits_a_terminal_that_cannot_move_its_cursor(width, texts, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    progress = Progress(LABEL, live=False)
+    progress.on_start(START)
+    progress.on_iteration(1)
+    progress.on_evaluation(evaluation(2000, 0.1, 0.2))
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("[2/4] scornn seed 2: epoch 2.00  ")
+    assert len(line) <= width
+    known = ("loss 0.1", "cross_entropy 0.2", "(baseline 0.01029)", " it/s", "ETA")
+    assert [text for text in known if text in line] == texts
+
+
 def test_run_without_tests_names_its_validation_data(capsys):
     progress = Progress(LABEL, live=False)
     progress.on_start(START)

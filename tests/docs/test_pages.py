@@ -106,8 +106,11 @@ def test_model_page_has_equations_paper_and_measurements(name, generated):
         ("kru", "matrices of a step: `W`; numbers of the state: 1,024; the step's Jacobian: estimated"),
     ],
 )
-def test_model_page_names_what_has_scores_of_orthogonality(name, scores, generated):
-    assert f"of orthogonality: {scores}" in generated[f"models/{name}.md"]
+def test_model_page_names_whose_distance_from_orthogonal_is_measured(name, scores, generated):
+    assert (
+        f"[Distance from orthogonal](../tasks-and-models.md#distance-from-orthogonal): {scores}"
+        in (generated[f"models/{name}.md"])
+    )
 
 
 def test_results_page_compares_layers_of_other_packages(generated):

@@ -20,8 +20,10 @@ from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.page.sparks import strip
 from orthobench.reporting.tables.reproduction import reproduction
+from orthobench.reporting.tables.study_tables import length_tables
 from orthobench.store import open_store
 from workshop.website.abilities_picture import picture
+from workshop.website.matrix_picture import picture as matrix_picture
 
 BASELINE = 0.2
 
@@ -35,11 +37,11 @@ def database(tmp_path, monkeypatch):
 
 
 def plant(database: RunDatabase, model: str, *scores: int, length: int = 10, task: str = "adding") -> None:
-    """Store a seed for each of these scores, from 0 to 100."""
+    """Store a seed for each of these scores, from 0 to 100; the length 0 stands for that of the task."""
     own = experiment(model, "last", []).model_copy(update={"task": task})
     for seed, score in enumerate(scores):
         test = [BASELINE * (1 - score / 100)] * 4
-        database.run(own, seed, test=test, sequence_length=length)
+        database.run(own, seed, test=test, **({"sequence_length": length} if length else {}))
 
 
 def abilities_of(database: RunDatabase) -> Abilities:
@@ -74,6 +76,43 @@ def test_cell_counts_who_reaches_90_and_names_the_best_with_three_seeds(database
     assert (gated.cells[0].reach, gated.cells[0].best.label) == (0, "LSTM")
 
 
+def test_family_that_learns_nothing_has_no_best_cell(database, tmp_path):
+    plant(database, "scornn", 5, 6, 7)
+    plant(database, "lstm", 12, 13, 14)
+    found = abilities_of(database)
+    assert [family.cells[0].name for family in found.families] == ["", "LSTM"]
+    assert "| Orthogonal, unitary: adding, T = 10 | other settings | 0 | 1 | none | 6 | 5 | 7 | 3 |" in reproduction(
+        collect(database.store), [], []
+    )
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert "6 <small>at best</small>" in page
+    words = [
+        text.text for text in ElementTree.fromstring(picture(found, False)).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert ("scoRNN" in words, "LSTM" in words) == (False, True)
+
+
+def test_runs_of_an_earlier_version_are_marked_on_the_first_screen(database, tmp_path):
+    """In the strip, in the question, in README's picture and in the account: the GRU's runs have version 0."""
+    plant(database, "gru", 95, 96, 97)
+    plant(database, "lstm", 10, 20, 30)
+    for run in database.store.runs():
+        if run.model == "gru":
+            database.store.update(run.id, {"spec": run.spec | {"model_version": "0"}})
+    found = abilities_of(database)
+    (cell,) = found.families[0].cells
+    assert "<title>GRU, version 0 96, LSTM 20</title>" in strip(cell)
+    asked = questions(found)["members"]
+    assert {each["label"]: each["cells"][0][4] for each in asked} == {"GRU": "0", "LSTM": ""}
+    words = [
+        text.text for text in ElementTree.fromstring(picture(found, False)).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert "GRU, version 0" in words
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert "GRU, version 0</span>" in page
+    assert "| GRU, version 0 | 96 |" in reproduction(collect(database.store), [], [])
+
+
 def test_tuned_results_lead_and_are_in_no_cell_with_others(database, monkeypatch):
     """Adding is tuned with T = 12 alone. Copying is not, and there the length with the most seeds is shown."""
     tuned, judge = {}, how_judged
@@ -94,6 +133,24 @@ def test_tuned_results_lead_and_are_in_no_cell_with_others(database, monkeypatch
         ("copying, T = 12", "not tuned"),
     ]
     assert [[cell.percent for cell in family.cells] for family in found.families] == [[20, 60]] * 2
+
+
+@pytest.mark.parametrize(
+    ("task", "measure"), [("group_word", "whole words right"), ("formal_language", "answers right"), ("adding", "")]
+)
+def test_headings_of_tasks_that_track_a_state_name_what_they_count(database, task, measure):
+    """A study reads the states along the way, so a number without a word could be of either."""
+    plant(database, "scornn", 95, 95, 95, task=task, length=0)
+    found = abilities_of(database)
+    (column,) = found.columns
+    assert column.note.split(" · ")[0] == (measure or "not tuned")
+    assert column.column.label.endswith(measure)
+    assert (measure in picture(found, False), measure in matrix_picture(compute_matrix(collect(database.store)))) == (
+        True,
+        True,
+    )
+    lengths = length_tables([("S3", column.column.condition)])[1]
+    assert lengths.headings == ("model", ": ".join(filter(None, ("S3", measure))))
 
 
 def test_column_with_few_models_waits_for_more(database):

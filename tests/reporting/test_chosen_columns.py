@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
 from orthobench.reporting.tables.condition_tables import condition_tables
+from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.reporting.tables.table import write
 from orthobench.store import Status
 
@@ -32,6 +34,24 @@ def conditions(database):
 
 def text(conditions, form, *columns, bold_best=False):
     return write(form, condition_tables(conditions, columns, bold_best))
+
+
+def test_tables_open_on_the_condition_with_most_models_and_seeds(database):
+    """A probe with two seeds of one model was trained first, and a quick preset has most models."""
+    planted = {12: (("rnn", 2),), 11: (("rnn", 1), ("lstm", 1)), 10: (("rnn", 1), ("lstm", 2))}
+    for length, models in planted.items():
+        for model, seeds in models:
+            for seed in range(seeds):
+                database.run(experiment(model, "last", []), seed, test=[0.1] * 4, sequence_length=length)
+    for model in ("rnn", "lstm", "gru"):
+        quick = database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=9)
+        database.store.update(quick.id, {"preset": "quick"})
+    conditions = collect(database.store)
+    order = ["T = 10", "T = 11", "T = 12", "T = 9"]
+    for form in ("latex", "markdown"):
+        assert re.findall(r"adding, (T = \d+)", text(conditions, form)) == order
+    account = reproduction(conditions, [], []).partition("## Without published results")[2]
+    assert re.findall(r"adding, (T = \d+)", account) == order
 
 
 def test_columns_are_those_of_the_user_in_this_order(conditions):

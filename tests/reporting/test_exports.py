@@ -84,7 +84,7 @@ def test_latex_code_of_a_figure_needs_no_latex_to_be_written(database, monkeypat
     assert opened == []
     assert r"\pgfpathrectangle{\pgfpointorigin}{\pgfqpoint{6.750000in}" in code
     texts = [text.rpartition(r"\%}")[2] for text in re.findall(r"\\pgftext\[.*?\]\{(.*)\}\}%", code)]
-    assert {r"T = 10 \%", r"\#2", "lstm", "baseline 0.2", r"$\mathrm{10^{-1}}$"} <= set(texts)
+    assert {r"T = 10 \%", r"\#2", "lstm", r"$\mathrm{10^{-1}}$"} <= set(texts)
     assert r"a\_b$_{\text{t~\&~1}}$ \& \$".replace("~", "\N{NO-BREAK SPACE}") in texts
     assert "mathdefault" not in code
     assert "DejaVu" not in code

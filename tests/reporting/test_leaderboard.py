@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from support.databases import LUCKY, experiment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.databases import LUCKY, RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.scores import SOLVED
 from orthobench.reporting.account.leaderboards import Lead, headline, leaderboard
 from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.figures.figures import SOLVED_NOTES, solved_share
+from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.condition_tables import condition_table
-from orthobench.store import Status
+from orthobench.store import Status, open_store
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_leaderboard_is_ordered_and_marks_efficient_models(database):
@@ -76,11 +85,11 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
     _, words, rows = board(
         database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
     )
-    assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
-    assert words == "rnn in first place; MSE 0.02; 2 clearly worse, 1 overlaps; seeds of each for a test: 5"
+    assert [row.standing for row in rows] == [None, "overlaps", "worse in every seed", "worse in every seed"]
+    assert words == "rnn in first place; MSE 0.02; 2 worse in every seed, 1 overlaps; seeds of each for a test: 5"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    tags = re.findall(r'<span class="tag">(overlaps|clearly worse|tested apart)</span>', page)
-    assert tags == ["overlaps", "clearly worse", "clearly worse"]
+    tags = re.findall(r'<span class="tag">(overlaps|worse in every seed|tested apart)</span>', page)
+    assert tags == ["overlaps", "worse in every seed", "worse in every seed"]
     assert "Seeds each to test any apart: 5 · <code>--seeds 5</code>" in page
 
 
@@ -93,10 +102,49 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
     _, words, rows = board(
         database, rnn=ends(1e-6, 2e-6, 3e-6), lstm=ends(1e-4, 2e-4, 3e-4), gru=ends(1e-4, 2e-4, 0.011), lem=ends(1e-4)
     )
-    assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "clearly worse"]
-    assert words.startswith("rnn in first place; MSE 2e-06; 1 both solve it, 1 clearly worse, 1 few seeds")
+    assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "worse in every seed"]
+    assert words.startswith("rnn in first place; MSE 2e-06; 1 both solve it, 1 worse in every seed, 1 few seeds")
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
-    assert re.findall(r'<span class="tag">(both solve it|clearly worse)</span>', page)[:1] == ["both solve it"]
+    assert re.findall(r'<span class="tag">(both solve it|worse in every seed)</span>', page)[:1] == ["both solve it"]
+
+
+@given(scores=st.lists(st.lists(st.integers(80, 100), min_size=3, max_size=3), min_size=2, max_size=3))
+@settings(max_examples=10, deadline=None)
+def test_ranking_and_count_of_seeds_mean_the_same_by_solve(scores):
+    """Two models "both solve it" where the counts beside them say that every seed does."""
+    with TemporaryDirectory() as folder, open_store(str(Path(folder) / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        for model, own in zip(("rnn", "lstm", "gru"), scores, strict=False):
+            for seed, score in enumerate(own):
+                database.run(experiment(model, "last", []), seed, test=[0.2 * (1 - score / 100)] * 4)
+        (condition,) = collect(store)
+        first, *others = leaderboard(condition)
+    for row in others:
+        assert (row.standing == "both solve it") == (first.variant.solved.holds and row.variant.solved.holds)
+        assert row.variant.solved.reached == len(row.variant.solved_from)
+
+
+def test_half_of_the_way_solves_nothing_on_page_or_in_figures(database, tmp_path):
+    """Scores of 60, 70 and 96 in the seeds of one model, and of 96 to 98 in those of the other."""
+    for model, scores in (("rnn", (60, 70, 96)), ("lstm", (96, 97, 98))):
+        for seed, score in enumerate(scores):
+            database.run(experiment(model, "last", []), seed, test=[0.2, 0.2 * (1 - score / 100)])
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert "A seed solves the task if the score of its end is at least 95." in page
+    assert re.findall(r'<span class="aside">(\d) solve it</span>', page)[:2] == ["3", "1"]
+    assert "1 of 3 solve it (mse ≤ 0.01)" in page
+    (condition,) = collect(database.store)
+    assert f"a score of at least {100 * SOLVED:.0f}," in SOLVED_NOTES[0]
+    shares = {trace["name"]: trace["y"][-1] for trace in solved_share(condition, Styles([condition])).data}
+    assert shares == {"rnn": pytest.approx(1 / 3), "lstm": 1}
+    assert "**solves** a task with a score of at least\n95" in (ROOT / "docs/start.md").read_text()
+
+
+@pytest.mark.parametrize(("ends", "lead"), [((0.19, 0.191, 0.192), Lead.NOTHING), ((0.1, 0.11, 0.12), Lead.FIRST)])
+def test_model_that_learns_nothing_is_not_first(database, ends, lead):
+    """It is better than the baseline of 0.2 in every seed, by 5 % of it. The other one is not."""
+    _, words, _ = board(database, rnn=[[0.5, end] for end in ends], lstm=[[0.5, 0.2]] * 3)
+    assert words.startswith(f"rnn {lead}; MSE {ends[1]}")
 
 
 def test_model_with_one_seed_is_not_first_although_its_value_is_the_best(database):
@@ -108,7 +156,7 @@ def test_model_with_one_seed_is_not_first_although_its_value_is_the_best(databas
         gru=[[0.5, 0.1], [0.5, 0.11], [0.5, 0.12]],
     )
     assert ranks == [(1, "lem"), (2, "rnn"), (3, "gru")]
-    assert [row.standing for row in rows] == ["few seeds", None, "clearly worse"]
+    assert [row.standing for row in rows] == ["few seeds", None, "worse in every seed"]
     assert words.startswith(f"rnn {Lead.FIRST_OF_THREE}; MSE 0.03; ")
 
 
@@ -176,6 +224,6 @@ def test_best_variant_of_a_model_is_compared_in_one_test_of_all(database):
     rows = leaderboard(condition)
     assert [(row.rank, row.variant.run.model) for row in rows] == [(1, "lstm"), (2, "rnn"), *[(None, "lstm")] * 8]
     assert headline(condition, rows) == (
-        "lstm learning_rate=0.1 in first place; MSE 0.011; 1 clearly worse; seeds of each for a test: 6"
+        "lstm learning_rate=0.1 in first place; MSE 0.011; 1 worse in every seed; seeds of each for a test: 6"
     )
-    assert {str(row.standing) for row in rows[1:]} == {"clearly worse"}
+    assert {str(row.standing) for row in rows[1:]} == {"worse in every seed"}

@@ -12,7 +12,9 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
 from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.studies import EARLIER, find_result
+from orthobench.reporting.figures.drawing import remarks
 from orthobench.reporting.figures.drawn_studies import draw_study
+from orthobench.reporting.figures.length_figures import longer_tests
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.tables.study_tables import study_tables
 from orthobench.store import MetricRow, open_store
@@ -66,6 +68,24 @@ def test_figure_has_a_curve_over_the_multiples(section):
     figure.to_plotly()
 
 
+def test_curve_that_falls_below_guessing_says_how_far(tmp_path):
+    """The frame begins at 0, the score of a guess. MSEs of 0.17 at T and of 0.3 beyond are worse than one."""
+    db = str(tmp_path / "runs.db")
+    for model in ("irnn", "gru"):
+        ob.run("adding", model, db=db, settings=TINY)
+    with open_store(db) as store:
+        for run in store.runs():
+            beyond = 0.3 if run.model == "irnn" else 0.01
+            store.rewind(run.id, -1, "t")
+            values = {"mse": 0.001, "mse_2t": beyond, "mse_4t": beyond, "mse_8t": beyond}
+            rows = [MetricRow("test", name, 1, run.total_iterations, value) for name, value in values.items()]
+            store.log(run.id, rows, [], {"final_value": 0.001})
+        (condition,) = collect(store)
+        guess = condition.variants[0].run.baselines["mse_8t"]
+        ((_, figure),) = longer_tests("adding", condition, Styles([condition])).values()
+    assert remarks(figure)[0] == [f"ends below the frame: irnn at {100 * (1 - 0.3 / guess):.3g}"]
+
+
 def test_runs_on_other_data_have_a_figure_whose_name_says_so(tmp_path):
     db = str(tmp_path / "runs.db")
     keys = [ob.run("adding", "irnn", db=db, settings=TINY | more).key for more in ({}, {"marker_layout": "halves"})]
@@ -95,9 +115,14 @@ def test_all_multiples_have_the_score_of_one_metric(tmp_path):
     assert [found[each] for each in found] == [pytest.approx(expected[each]) for each in found]
 
 
-@pytest.mark.parametrize(("at_t", "beyond", "loses"), [(0.001, 0.26, True), (0.001, 0.002, False), (0.12, 0.3, False)])
-def test_cell_that_solves_the_trained_length_alone_is_marked(tmp_path, at_t, beyond, loses):
-    """With MSEs of 0.17 for a guess; LEM had 0.0003 at T and 0.26 at 2T. A cell that fails at T as well has no mark."""
+@pytest.mark.parametrize(
+    ("at_t", "beyond", "loses"), [(0.001, 0.26, True), (0.001, 0.05, True), (0.001, 0.002, False), (0.12, 0.3, False)]
+)
+def test_cell_that_holds_the_trained_length_alone_is_marked(tmp_path, at_t, beyond, loses):
+    """With MSEs of 0.17 for a guess; LEM had 0.0003 at T and 0.26 at 2T, and 0.05 is a score of 70.
+
+    A cell that fails at T as well has no mark.
+    """
     db = str(tmp_path / "runs.db")
     ob.run("adding", "irnn", db=db, settings=TINY)
     with open_store(db) as store:

@@ -50,7 +50,9 @@ def test_bin_of_unknown_scores_is_neither_held_nor_lost():
 
 def tables(**variants: list[SimpleNamespace]):
     """The two tables of figures with these variants."""
-    conditions: list[Any] = [(figure, SimpleNamespace(variants=members)) for figure, members in variants.items()]
+    conditions: list[Any] = [
+        (figure, SimpleNamespace(task="formal_language", variants=members)) for figure, members in variants.items()
+    ]
     return length_tables(conditions)
 
 
@@ -69,7 +71,8 @@ def test_median_seed_decides_and_the_best_models_come_first():
     middle = variant(good, poor, poor, label="middle")
     best = variant(good, good, poor, label="best")
     lengths, results = tables(words=[middle, best], parity=[variant(poor, label="Another"), best])
-    assert lengths.headings == ("model", "words", "parity")
+    assert lengths.headings == ("model", "words: held up to length", "parity: held up to length")
+    assert results.headings == ("model", "words: answers right", "parity: answers right")
     assert lengths.rows == [("best", "24+", "24+"), ("Another", "–", "8"), ("middle", "8", "–")]
     first, alone, last = results.rows  # equal sums are in the order of the names
     assert first == ("best", *["100.0 (33.3 to 100.0)"] * 2)
@@ -128,13 +131,14 @@ def test_tables_match_the_runs(database):
         for run in store.runs():
             figure = "parity" if run.task == "formal_language" else "S3"
             finals.setdefault((name_of(run.model), figure), []).append(100 * run.final_value)
-    assert scores.headings == lengths.headings == ("model", "parity", "S3")
+    assert scores.headings == ("model", "parity: answers right", "S3: whole words right")
+    assert lengths.headings == ("model", "parity: states read up to length", "S3: states read up to length")
     for model, *cells in scores.rows:
         for figure, cell in zip(("parity", "S3"), cells, strict=True):
             values = finals[model, figure]
             assert cell == f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
     (of_lstm,) = [row for row in lengths.rows if row[0] == "LSTM"]
-    assert of_lstm[lengths.headings.index("S3")] == "24+"
+    assert of_lstm[lengths.headings.index("S3: states read up to length")] == "24+"
 
 
 def test_variants_of_a_model_have_their_own_rows(tmp_path):

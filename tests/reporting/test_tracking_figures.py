@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,8 @@ from support.length_variants import with_horizons as variant
 
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.reporting.figures.drawing import remarks
-from orthobench.reporting.figures.tracking_figures import BEYOND, tracking_figures
+from orthobench.reporting.figures.styles import PALETTE
+from orthobench.reporting.figures.tracking_figures import BEYOND, CORRELATED, tracking_figures
 
 
 def drawn(*variants: SimpleNamespace):
@@ -70,9 +73,13 @@ def test_each_run_is_a_point_in_the_colour_of_its_family():
 def test_correlation_leaves_out_runs_beyond_the_tests_and_runs_that_do_not_fit():
     """Points on the edge of the tests agree, whatever the models do."""
     inside = [(40.0, 30.0), (60.0, 90.0), (100.0, 50.0)]
-    _, figure = drawn(variant("lstm", (math.inf, math.inf), (0.0, 0.0), *inside))["horizons"]
+    words, figure = drawn(variant("lstm", (math.inf, math.inf), (0.0, 0.0), *inside))["horizons"]
     logarithms = np.log(np.array(inside)).T
-    assert figure.data[-1]["name"] == f"correlation {np.corrcoef(logarithms)[0, 1]:.2f}"
+    assert words.facts == (f"correlation {np.corrcoef(logarithms)[0, 1]:.2f}",)
+    assert CORRELATED in words.notes
+    assert [trace["name"] for trace in figure.data if trace["mode"] == "lines"] == ["implied = measured"]
+    alone, _ = drawn(variant("lstm", (64.0, 60.0)))["horizons"]
+    assert (alone.facts, CORRELATED in alone.notes) == ((), False)
 
 
 def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():
@@ -82,6 +89,16 @@ def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():
     assert points(figure) == [("linear", "circle", 64, 60)]
     assert len(points(figures["families"][1])) == 2
     assert "horizons" not in drawn(variant("scornn", (1.0, 20.0), threshold=0.0))
+
+
+def test_family_has_the_colour_of_the_first_screen():
+    """The page's stylesheet names the number of each family's colour."""
+    style = files("orthobench.reporting.page").joinpath("page.css").read_text()
+    numbers = {name: int(number) for name, number in re.findall(r"\.f-(\w+) { --family: var\(--model-(\d+)\)", style)}
+    assert {family for family, *_ in points(drawn(variant("scornn", (64.0, 60.0)))["families"][1])} == {"orthogonal"}
+    for model, family in (("scornn", "orthogonal"), ("lstm", "gated"), ("rnn", "plain"), ("lru", "linear")):
+        (trace,) = drawn(variant(model, (64.0, 60.0)))["families"][1].data
+        assert (trace["name"], trace["marker"]["color"]) == (family, PALETTE[numbers[family]])
 
 
 def test_family_has_one_colour_in_all_figures():

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from orthobench.reporting.account.abilities import Abilities, AbilityCell, Family
+from orthobench.reporting.figures.styles import FAMILIES
 from orthobench.reporting.page.sparks import strip
 
 NAMES = ("ground", "ink", "faint", "line", "card", "yes")
 LIGHT = dict(zip(NAMES, ("#ffffff", "#1a1f26", "#56616d", "#c9d0d8", "#f5f7f9", "#e0eef8"), strict=True))
 DARK = dict(zip(NAMES, ("#0d1117", "#e8ebef", "#a3aeba", "#4a545f", "#1d2228", "#17304a"), strict=True))
-HUES = {"orthogonal": 0, "gated": 1, "plain": 2, "linear": 10, "ODE": 9}
-"""The number of each family's colour in the page's palette, as in `page.css`."""
-LEFT, COLUMN, HEAD, ROW, FOOT = 118, 150, 66, 66, 24
+LEFT, COLUMN, HEAD, ROW, FOOT = 118, 150, 80, 66, 24
 """Sizes in pixels: the widths of the families' names and of a column, and the heights of the parts."""
 LONGEST = 20
 """The most letters of the name of a cell."""
@@ -32,7 +31,7 @@ def picture(abilities: Abilities, is_dark: bool) -> str:
         + "".join(
             f".f-{name} :is(.rest,.best,.key){{fill:{hues[str(number)]}}}"
             f".f-{name} :is(.range,.best,.hollow){{stroke:{hues[str(number)]}}}"
-            for name, number in HUES.items()
+            for name, number in FAMILIES.items()
         )
     )
     width = LEFT + COLUMN * len(abilities.columns) + 8
@@ -95,10 +94,10 @@ def _score(cell: AbilityCell) -> str:
 
 
 def _name(cell: AbilityCell) -> str:
-    """Return the best member and how many others are as good; a long name is cut, and none is named at 0."""
-    if cell.percent <= 0:
+    """Return the best member and how many others are as good; a long name is cut. None is best if none learns."""
+    if not cell.name:
         return ""
-    more, name = f" +{cell.as_good}" if cell.as_good else "", cell.best.label
+    more, name = f" +{cell.as_good}" if cell.as_good else "", cell.name
     space = LONGEST - len(more)
     return (name if len(name) <= space else f"{name[: space - 1].rstrip()}…") + more
 

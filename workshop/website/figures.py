@@ -22,9 +22,9 @@ MOST_CURVES = 12
 """The largest number of variants whose curves can be told apart."""
 READ = (
     "A score of 0 is the best predictor without memory and 100 a perfect one, as the median over the seeds. "
-    "An arrow marks a model that solves the training lengths but fails on longer ones; a raised digit, fewer than "
-    "three seeds; a raised L, a model that is linear in its inputs on a task that no linear function solves; a dot, a "
-    "model that was not run on the task."
+    "An arrow marks a model that holds the training lengths, with 90 or more, but not longer ones; a raised digit, "
+    "fewer than three seeds; a raised L, a model that is linear in its inputs on a task that no linear function "
+    "solves; a dot, a model that was not run on the task."
 )
 
 

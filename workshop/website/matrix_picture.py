@@ -40,18 +40,21 @@ def picture(matrix: ResultMatrix, dark: bool = False) -> str:
     rows = [row for row in matrix.rows if not row.is_folded and any(row.cells[number] for number in shown)]
     columns = [matrix.columns[number] for number in shown]
     left = round(LETTER * max((len(row.label) for row in rows), default=0)) + 16
-    slanted = 0.75 * LETTER * max((len(column.label) for column in columns[-3:]), default=0)
-    width = left + CELL * len(columns) + round(slanted)
-    height = TOP + BLOCK + ROW * len(rows) + 10
+    slanted = [round(0.75 * LETTER * len(column.label)) for column in columns]
+    above = max([0, *(size + 16 - TOP for size in slanted)])  # what long headings need beyond the usual height
+    width = left + CELL * len(columns) + max(slanted[-3:], default=0)
+    height = above + TOP + BLOCK + ROW * len(rows) + 10
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'font-family="system-ui, sans-serif" font-size="12" role="img" '
             'aria-label="Which model solves which task, from 0 to 100">',
             f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
+            f'<g transform="translate(0 {above})">',
             *_heads(columns, colors, left),
             *_block_heads(matrix, colors, left),
             *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, shown, colors, left, dark)),
+            "</g>",
             "</svg>\n",
         ]
     )

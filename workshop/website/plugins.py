@@ -92,7 +92,7 @@ def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -
 
 
 def _scores(cls: Any) -> str:
-    """Name the matrices of a model that have scores of orthogonality, and its state with the default settings."""
+    """Name the matrices whose distance from orthogonal is measured, and the model's state with the default settings."""
     model = cls(cls.Settings(), Signature(2, 1, "last"), torch.Generator().manual_seed(0))
     matrices = model.recurrent_matrices()
     step = ", ".join(f"`{each}`" for each in matrices if each in model.step_matrices)
@@ -104,8 +104,8 @@ def _scores(cls: Any) -> str:
         "numbers of the state": f"{size:,}",
         "the step's Jacobian": "estimated" if size > EXACT else "computed",
     }
-    scores = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
-    return f"[Scores](../tasks-and-models.md#scores-of-orthogonality) of orthogonality: {scores}."
+    known = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
+    return f"[Distance from orthogonal](../tasks-and-models.md#distance-from-orthogonal): {known}."
 
 
 def _model(name: str, cls: Any) -> str:

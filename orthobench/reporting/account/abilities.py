@@ -17,7 +17,7 @@ from orthobench.analysis.by_length import HELD
 from orthobench.analysis.inference import Comparison, Standing, compare_unpaired, deciding_seeds, standings
 from orthobench.analysis.judged import WORDS
 from orthobench.analysis.placement import step_milliseconds
-from orthobench.analysis.scores import are_nearly_perfect
+from orthobench.analysis.scores import all_solve
 from orthobench.errors import counted, shell_command
 from orthobench.reporting.account.matrix import (
     FAMILIES,
@@ -28,7 +28,7 @@ from orthobench.reporting.account.matrix import (
     gains,
     word_of_column,
 )
-from orthobench.reporting.account.names import short_title
+from orthobench.reporting.account.names import MEASURES, in_words, short_title
 from orthobench.store import Run
 
 FEW_ROWS = 12
@@ -40,8 +40,6 @@ COMMON = 0.5
 
 Otherwise the count of those members that a search has reached would be read as that of the family.
 """
-NOTHING = 0.1
-"""Two cells whose scores are both below this learn nothing, and none is better."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,10 @@ class Member:
 
     @property
     def label(self) -> str:
-        return self.row.label
+        """The name, with the version of the model if it has a newer one, because the runs are not of that one."""
+        return ", ".join(
+            filter(None, (self.row.label, self.cell.version and in_words("model_version", self.cell.version)))
+        )
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -87,6 +88,11 @@ class AbilityCell:
         return sum(each.rank[0] and _percent(each.cell.score) == self.percent for each in self.members[1:])
 
     @property
+    def name(self) -> str:
+        """The name of the best member; "" if it learns nothing, because none is the best then."""
+        return self.best.label if self.best.cell.learns else ""
+
+    @property
     def percent(self) -> int:
         """The score of the best member in whole percents."""
         return _percent(self.best.cell.score)
@@ -110,11 +116,12 @@ class AbilityColumn:
 
     @property
     def note(self) -> str:
-        """How the numbers came about, and the lengths, if they are ranges."""
+        """What is counted if a study counts something else, the lengths if they are ranges, and whether it is tuned."""
         settings = self.column.condition.settings
+        measure = MEASURES.get(self.column.condition.task)
         trained, tested = settings.get("longest"), settings.get("test_longest")
         lengths = f"trained to {trained}, tested to {tested}" if trained and tested else ""
-        return " · ".join(filter(None, (lengths, WORDS[self.column.block] if self.is_tuned else "not tuned")))
+        return " · ".join(filter(None, (measure, lengths, WORDS[self.column.block] if self.is_tuned else "not tuned")))
 
 
 @dataclass(frozen=True)
@@ -302,15 +309,18 @@ def questions(abilities: Abilities) -> dict[str, Any]:
     }
 
 
-def _shown(cell: MatrixCell | None) -> list[int] | None:
-    return None if cell is None else [_percent(cell.score), _percent(cell.low), _percent(cell.high), cell.seeds]
+def _shown(cell: MatrixCell | None) -> list[int | str] | None:
+    """Return what the page shows of a cell: its scores, the number of its seeds, and an outdated version."""
+    if cell is None:
+        return None
+    return [_percent(cell.score), _percent(cell.low), _percent(cell.high), cell.seeds, cell.version]
 
 
 Sample = tuple[MatrixCell, tuple[float, ...], bool]
 
 
 def _sample(cell: MatrixCell | None) -> Sample | None:
-    return None if cell is None else (cell, tuple(gains(cell.variant)), are_nearly_perfect(cell.variant.scored))
+    return None if cell is None else (cell, tuple(gains(cell.variant)), all_solve(cell.variant.scored))
 
 
 def _answer(first: Sample | None, second: Sample | None) -> tuple[int, float | None] | None:
@@ -325,7 +335,7 @@ def _answer(first: Sample | None, second: Sample | None) -> tuple[int, float | N
         return 7, None
     if standing == Standing.SOLVE:
         return 4, None
-    if max(one.score, other.score) < NOTHING:
+    if not one.learns and not other.learns:
         return 5, None
     is_better = compared.first_lower < 0.5  # the gains of the first are higher
     if standing == Standing.OVERLAPS:

@@ -28,6 +28,9 @@ from orthobench.reporting.account.verdict_sheet import VerdictSheet, verdict_she
 from orthobench.spec.index import built_in
 from orthobench.store import Run, Store
 
+MOST_WITHOUT_RUNS = 3
+"""The most built-in cells without a run that are named next to the number of the others."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -105,6 +108,16 @@ class Account:
     def cells(self) -> list[str]:
         """The built-in ones of these models; all others are layers of other packages or of the user."""
         return [model for model in self.models if f"model/{model}" in self.plugins]
+
+    @property
+    def cells_without_runs(self) -> list[str]:
+        """The names of the built-in cells without a run, which tell the number of `cells` from that of all; or none.
+
+        None where they are more than `MOST_WITHOUT_RUNS`, because then nobody takes these cells for all.
+        """
+        models = [plugin for plugin in index()["plugins"].values() if plugin["kind"] == "model"]
+        missing = [model["title"] for model in models if model["name"] not in self.contents.models]
+        return missing if len(missing) <= MOST_WITHOUT_RUNS else []
 
     @property
     def seeds(self) -> list[int]:

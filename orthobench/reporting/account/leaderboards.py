@@ -11,7 +11,7 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.inference import Standing, open_seeds, standings_in_ranking, standings_summary
 from orthobench.analysis.judged import representatives
 from orthobench.analysis.paper_tables import fill_command
-from orthobench.analysis.scores import are_nearly_perfect
+from orthobench.analysis.scores import all_solve
 from orthobench.analysis.statistics import FEWEST_SEEDS, Median
 from orthobench.errors import shell_command
 from orthobench.papers import find_paper
@@ -80,7 +80,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     # In one test, because the best variant of a model is chosen by the data, too.
     tested = [variant for _, variant in (*ranked, *others)]
     states = standings_in_ranking(
-        [variant.scores for variant in tested], [are_nearly_perfect(variant.scored) for variant in tested]
+        [variant.scores for variant in tested], [all_solve(variant.scored) for variant in tested]
     )
     return [row(*pair, rank, state) for pair, rank, state in zip((*ranked, *others), ranks, states, strict=True)]
 
@@ -91,6 +91,7 @@ class Lead(StrEnum):
     NONE = "no run has finished here yet"
     DIVERGED = "every run diverged"
     BASELINE = "best, but not better than the baseline with the whole interval"
+    NOTHING = "best, but learns nothing"
     ALONE = "alone"
     LEADS = "ahead of all others"
     FIRST = "in first place"
@@ -105,18 +106,21 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
         return Lead.DIVERGED if rows else Lead.NONE
     best = rows[0].variant.median
-    top = next((row for row in rows if row.standing is None), rows[0])  # the best one with three seeds
+    # The best one with three seeds, unless it learns nothing.
+    top = next((row for row in rows if row.standing is None and row.variant.learns), rows[0])
     first = [row.variant.label for row in rows if row.rank == top.rank]
     states = [row.standing for row in rows if row.standing is not None and row.rank != top.rank]
     lead = Lead.TIED if len(first) > 1 else _place(top)
     if best and condition.baseline is not None and not _beats_baseline(condition, best):
         lead, first, states = Lead.BASELINE, [rows[0].variant.label], []
+    elif not rows[0].variant.learns:
+        lead, first, states = Lead.NOTHING, [rows[0].variant.label], []
     elif len(rows) == 1:
         lead = Lead.ALONE
     elif set(states) == {Standing.APART} and len(first) == 1:
         lead = Lead.LEADS
     shown = first if len(first) <= MOST_TIED else [*first[:FIRST_TIED], "others"]
-    shown_value = best if lead is Lead.BASELINE else top.variant.median
+    shown_value = best if lead in (Lead.BASELINE, Lead.NOTHING) else top.variant.median
     value = f"{condition.metric.label or condition.metric.name} {shown_value}"
     needed = _open_seeds(board) if states else None
     more = f"seeds of each for a test: {needed}" if needed else ""
@@ -201,6 +205,22 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     """
     bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
     return all(sign * bound < sign * baseline for bound in bounds)
+
+
+def fullest_first(conditions: Sequence[Condition]) -> list[Condition]:
+    """Order the conditions of each task by the number of models, and then of their seeds; quick presets are last.
+
+    Tasks stay in the order in which they come. A page opens on the first of them, too.
+    """
+    order = list(dict.fromkeys(condition.task for condition in conditions))
+
+    def place(condition: Condition) -> tuple[int, bool, int, int]:
+        chosen = representatives(condition)
+        is_quick = all(run.preset == "quick" for variant in condition.variants for run in variant.runs)
+        seeds = sum(len(variant.scores) for variant in chosen.values())
+        return order.index(condition.task), is_quick, -len(chosen), -seeds
+
+    return sorted(conditions, key=place)
 
 
 def tasks(conditions: Sequence[Condition], trials: Container[str], quick: Container[str]) -> list[list[Condition]]:

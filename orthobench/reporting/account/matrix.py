@@ -9,20 +9,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orthobench.analysis.by_length import HELD, solves_beyond
+from orthobench.analysis.by_length import HELD, holds_beyond
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import fits
 from orthobench.analysis.inference import MEANINGS, Standing, seeds_of_ranking, standings_in_ranking
 from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, first_paper, how_judged, precedence
 from orthobench.analysis.overall import Overall, overall
 from orthobench.analysis.rate_search import Edge
-from orthobench.analysis.scores import SOLVED, are_nearly_perfect
+from orthobench.analysis.scores import all_solve
 from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.analysis.variants import group, newer_version
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.account.names import KINDS, NO_LABELS, in_words, name_of, short_labels
+from orthobench.reporting.account.names import KINDS, MEASURES, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import built_in
 from orthobench.store import Run
@@ -72,7 +72,7 @@ class MatrixCell:
         low: the lowest seed.
         high: the highest seed.
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
-        solves_beyond: whether the median seed solves the multiples of the trained length; None if they are not tested.
+        holds_beyond: whether the median seed holds the multiples of the trained length; None if they are not tested.
         judged: how the number came about.
         choice: how a search chose the variant; None unless it is tuned.
         linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
@@ -88,7 +88,7 @@ class MatrixCell:
     low: float
     high: float
     fits: bool | None
-    solves_beyond: bool | None
+    holds_beyond: bool | None
     judged: Judged = "own"
     choice: Choice | None = None
     linear: str = ""
@@ -140,18 +140,24 @@ class MatrixCell:
 
     @property
     def is_best(self) -> bool:
-        """Whether the cell is better than the baseline, and the best of its column or as good as its seeds show.
+        """Whether the cell learns something, and is the best of its column or as good as its seeds show.
 
         With fewer than three seeds it is not.
         """
         is_good = self.standing in (None, Standing.OVERLAPS, Standing.SOLVE)
-        return self.is_compared and not self.has_few_seeds and self.score > 0 and is_good
+        return self.is_compared and not self.has_few_seeds and self.learns and is_good
+
+    @property
+    def learns(self) -> bool:
+        return self.variant.learns
 
     @property
     def standing_words(self) -> str:
         """How the cell stands next to the best one, in words."""
         if not self.is_compared:
             return "its data are divided in another way than those of the others, so it is not compared"
+        if not self.learns:
+            return "it learns nothing"
         if self.standing is None:
             return "too few seeds to call it the best" if self.has_few_seeds else "the best"
         return MEANINGS[self.standing].replace("the first", "the best")
@@ -171,11 +177,11 @@ class MatrixCell:
 
     @property
     def loses(self) -> bool:
-        """Whether the model fits the training lengths and does not solve longer ones.
+        """Whether the model holds the training lengths and does not hold longer ones (`HELD`).
 
         The score is of the longer ones if a task is tested on a range of lengths, and else of the trained length.
         """
-        return (self.fits is True and self.score < SOLVED) or (self.solves_beyond is False and self.score >= HELD)
+        return (self.fits is True and self.score < HELD) or (self.holds_beyond is False and self.score >= HELD)
 
     @property
     def is_spread(self) -> bool:
@@ -310,7 +316,7 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     for is_folded in (False, True):  # apart, because folded columns would lengthen the names of the others
         own = [each for each in alike if (_block(each) == "quick") == is_folded]
         columns += [
-            MatrixColumn(each, label, _command(each[0], _block(each)), _block(each))
+            MatrixColumn(each, _with_measure(label, each[0]), _command(each[0], _block(each)), _block(each))
             for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
         ]
     columns = _in_order(columns)
@@ -353,6 +359,11 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
         )
     rows.sort(key=lambda row: place_in_families(row.family, row.label))
     return ResultMatrix(columns, rows, editions.earlier)
+
+
+def _with_measure(label: str, condition: Condition) -> str:
+    """Add to a column's label what it counts, if other figures of the task count something else."""
+    return ", ".join(filter(None, (label, MEASURES.get(condition.task))))
 
 
 def place_in_families(family: str, label: str) -> tuple[int, str, str]:
@@ -398,7 +409,7 @@ def _rank(rows: Sequence[list[MatrixCell | None]], number: int, condition: str) 
     ranked = [(cells, cell) for cells in rows if (cell := cells[number]) and cell.condition.key == condition]
     ranked.sort(key=lambda each: -statistics.median(gains(each[1].variant)))
     samples = [gains(cell.variant) for _, cell in ranked]
-    solved = [are_nearly_perfect(cell.variant.scored) for _, cell in ranked]
+    solved = [all_solve(cell.variant.scored) for _, cell in ranked]
     for (cells, cell), standing in zip(ranked, standings_in_ranking(samples, solved), strict=True):
         cells[number] = replace(cell, standing=standing, is_compared=True)
 
@@ -512,7 +523,7 @@ def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
         min(scores),
         max(scores),
         fits(variant),
-        solves_beyond(variant),
+        holds_beyond(variant),
         how_judged(condition, variant),
         choice_of(condition, variant),
         _why_linear_fails(variant.run),

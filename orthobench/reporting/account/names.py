@@ -25,6 +25,8 @@ IMAGES = ("mnist", "cifar10")
 """The tasks whose sequences are images."""
 KINDS = {"formal_language": ("language", "{}"), "group_word": ("group", "words over {}")}
 """The setting that says which task a family of tasks is, and the name of this task."""
+MEASURES = {"formal_language": "answers right", "group_word": "whole words right"}
+"""What the main metric counts on tasks that track a state, because a study reads the states along the way, too."""
 PHRASES = {
     "sequence_length": "T = {}",
     "hidden_size": "n = {}",

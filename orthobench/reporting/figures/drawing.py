@@ -119,37 +119,50 @@ def add_absence(figure: Figure, label: str, style: Style) -> None:
     figure.add_scatter(x=[], y=[], mode="lines", name=f"{html.escape(label)}: without a finite value", line=line)
 
 
-def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
-    """Add the score of the best predictor without memory as a dashed line."""
+def add_baseline(figure: Figure, ends: Sequence[float], baseline: float, axis: str = "y") -> None:
+    """Add the result of the best predictor without memory as a dashed line, if the frame shows it.
+
+    A line outside the frame would be an entry of the legend alone, so `remarks` says where it would lie.
+
+    Args:
+        ends: of the line, along the other axis.
+        axis: that of the values, "x" or "y".
+    """
+    if side := _side(figure, baseline, axis):
+        figure.layout.setdefault("meta", {})["baseline"] = f"{side} the frame: {BASELINE}, {baseline:.3g}"
+        return
+    line = [[*ends], [baseline] * len(ends)]
     figure.add_scatter(
-        x=[*x],
-        y=[baseline] * len(x),
+        x=line[axis == "x"],
+        y=line[axis == "y"],
         mode="lines",
         name=f"{BASELINE} {baseline:.4g}",
         line={"dash": "dash", "width": 1.5, "color": GREY},
     )
 
 
-def frame(figure: Figure, axis: str, low: float, high: float, words: str = "", beyond: Sequence[str] = ()) -> None:
+def has_baseline(figure: Figure) -> bool:
+    """Return whether a figure shows a baseline."""
+    return any(str(trace.get("name", "")).startswith(BASELINE) for trace in figure.data)
+
+
+def frame(figure: Figure, axis: str, low: float, high: float, words: str = "") -> None:
     """End an axis a little beyond two values; on a logarithmic axis both are positive.
 
     Args:
         axis: "x" or "y".
         words: what the axis shows, for the tool that shows the full range.
-        beyond: the names, with a value each, of the curves that are not between these values, for `remarks`.
     """
     own = figure.layout[f"{axis}axis"]
     if own.get("type") == "log":
         low, high = float(np.log10(low)), float(np.log10(high))
     margin = 0.04 * (high - low)
     own["range"] = [low - margin, high + margin]
-    figure.layout["meta"] = {"words": words, "beyond": [*beyond]}
+    figure.layout["meta"] = {"words": words}
 
 
 def remarks(figure: Figure) -> tuple[list[str], list[str]]:
-    """Return the caption's facts and notes on the curves beyond the axis and the symbols of marks."""
-    about = figure.layout.get("meta", {})
-    beyond = about.get("beyond", [])
+    """Return the caption's facts and notes on what leaves the frame and on the symbols of marks."""
     marks = {
         symbol
         for trace in figure.data
@@ -157,8 +170,24 @@ def remarks(figure: Figure) -> tuple[list[str], list[str]]:
         for symbol, words in zip(trace["marker"]["symbol"], trace["text"], strict=True)
         if words
     }
-    facts = [f"worse than the axis shows: {first_names(beyond)}"] if beyond else []
-    return facts, [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
+    return _beyond_frame(figure), [meaning for symbol, meaning in MEANINGS.items() if symbol in marks]
+
+
+def _beyond_frame(figure: Figure) -> list[str]:
+    """Say which curves end below or above the frame, and where, and where a baseline outside it lies."""
+    curves = {
+        trace["meta"]["label"]: end
+        for trace in figure.data
+        if "lines" in trace.get("mode", "") and not is_edge(trace) and "model" in (trace.get("meta") or {})
+        if (end := end_of(figure, trace["y"])) is not None
+    }
+    baseline = figure.layout.get("meta", {}).get("baseline", "")
+    facts = [
+        f"ends {side} the frame: {first_names(names)}"
+        for side in ("below", "above")
+        if (names := [f"{label} at {end:.3g}" for label, end in curves.items() if _side(figure, end) == side])
+    ]
+    return [*facts, *filter(None, [baseline])]
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -178,15 +207,30 @@ def published_notes(figure: Figure) -> list[str]:
     return [note for note, shown in notes.items() if shown]
 
 
+def end_of(figure: Figure, values: ArrayLike) -> float | None:
+    """Return the last value of a curve that the y axis can show; None without any."""
+    is_log, finite = figure.layout["yaxis"].get("type") == "log", np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite) & ((finite > 0) | (not is_log))]
+    return float(finite[-1]) if len(finite) else None
+
+
 def beyond_frame(figure: Figure, values: ArrayLike) -> str:
-    """Say where a curve that leaves the y axis ends, "ends below the frame, at 1e-09"; "" if it ends within."""
-    axis, finite = figure.layout["yaxis"], np.asarray(values, dtype=float)
-    finite = finite[np.isfinite(finite)]
-    if "range" not in axis or not len(finite):
+    """Say on which side a curve leaves the y axis, "ends below the frame"; "" if it ends within.
+
+    Without the value, so that curves of one name have one entry in the legend of several panels.
+    """
+    end = end_of(figure, values)
+    side = "" if end is None else _side(figure, end)
+    return f"ends {side} the frame" if side else ""
+
+
+def _side(figure: Figure, value: float, axis: str = "y") -> str:
+    """Return whether a value is "below" or "above" what an axis shows; "" if it is within, or all is shown."""
+    own = figure.layout[f"{axis}axis"]
+    if "range" not in own:
         return ""
-    end = float(finite[-1])
-    low, high = (10**bound if axis.get("type") == "log" else bound for bound in axis["range"])
-    return "" if low <= end <= high else f"ends {'below' if end < low else 'above'} the frame, at {end:.1g}"
+    low, high = (10**bound if own.get("type") == "log" else bound for bound in own["range"])
+    return "" if low <= value <= high else "below" if value < low else "above"
 
 
 def is_mark(trace: FigureRecord) -> bool:

@@ -28,6 +28,7 @@ from orthobench.reporting.figures.drawing import (
     empty_figure,
     first_names,
     frame,
+    has_baseline,
     published_notes,
     show_gaps,
     span_a_decade,
@@ -57,8 +58,8 @@ MEDIAN_SIZE = 11
 LETTERS = 34
 """The most letters of the names in the figure of seeds."""
 SOLVED_NOTES = (
-    "A seed counts from its first test that covers half of the way from the baseline to a perfect value, if its end "
-    "does so too.",
+    "A seed counts from its first test with a score of at least 95, if its end has one, too; 0 is the baseline and 100 "
+    "a perfect value.",
     "No seed of a variant without a line solves it.",
 )
 SEVERAL_PLACES = "The runs were measured on several machines or clocks: times compare on one alone."
@@ -71,8 +72,8 @@ CARRIED = (
 )
 STATE = "size of the state"
 """The axis of the figure for tasks that ask how much a state can hold (`Task.state_matters`)."""
-LEAST_RATIO = 4.0
-"""The least ratio of the ends of an axis of costs."""
+LEAST_RATIO = 5.0
+"""The least ratio of the ends of an axis of costs, so that two of its ticks, at 1, 2 and 5 times powers of ten, fit."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
 SCORES = {
     STEP: "Distance from orthogonal of the matrix W by which a step multiplies the state",
@@ -80,7 +81,7 @@ SCORES = {
     INSIDE: "Distance from orthogonal of the matrices W inside gates and derivatives. An orthogonal one does not make "
     "the step orthogonal",
 }
-"""What the scores of orthogonality measure, in words."""
+"""What the distances from orthogonal are of, in words."""
 NORMS = {
     "gradient_norm": "Norm of the whole batch's gradient of the loss by the state at every step of one batch",
     "gradient_norm_per_sample": "Norm of a sample's gradient of the loss by the state at every step, mean over a batch",
@@ -92,7 +93,8 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
     ends = [MARKS, *([LOST] if any(variant.diverged for variant in condition.variants) else [])]
     curves, gradients = learning_curves(condition, styles), gradient_norms(condition, styles)
-    known = {PUBLISHED_WORDS: published(condition), BASELINE_WORDS: condition.baseline is not None}
+    seeds = seeds_and_medians(condition, styles)
+    known = {PUBLISHED_WORDS: published(condition), BASELINE_WORDS: seeds is not None and has_baseline(seeds)}
     drawings = {
         "curves": (brief("Learning curves", condition).also(notes=published_notes(curves)), curves),
         **{
@@ -102,7 +104,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
         "gradients": (brief(GRADIENTS, condition).also(notes=about_gradients(gradients)), gradients),
         "seeds": (
             Caption("The end of every seed", notes=[*ends, *(note for note, holds in known.items() if holds)]),
-            seeds_and_medians(condition, styles),
+            seeds,
         ),
         "solved": (
             Caption("Share of the seeds that solve the task", notes=SOLVED_NOTES),
@@ -184,7 +186,8 @@ def _focus(
 
     The first quartile is worse than three quarters of a curve's tests. An untrained model, a spike or a diverged curve
     would flatten everything else. So the axis ends at the baseline if a curve gets better than that. No outlier among
-    the curves' quartiles extends it. It is logarithmic where it would span more than a decade.
+    the curves' quartiles extends it. It is logarithmic where it would span more than a decade. `remarks` says which
+    curves end beyond it.
 
     Args:
         courses: the median over seeds of each curve, by its label.
@@ -204,12 +207,11 @@ def _focus(
     worst = max([worst] + [sign * value for value in printed])
     if not worst > best:
         return
-    beyond = [label for label, values in costs.items() if values.min() > worst]
     low, high = sorted((sign * best, sign * worst))
     if metric.goal == "min" and low > 0 and high > LOGARITHMIC * low:
         figure.update_yaxes(type="log", rangemode="normal")
         show_gaps(figure)
-    frame(figure, "y", low, high, FOCUS, beyond)
+    frame(figure, "y", low, high, FOCUS)
 
 
 def _without_outliers(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -397,9 +399,6 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
         return None
     known = published(condition)
     figure = empty_figure(f"test {condition.metric.axis}", "")
-    if condition.baseline is not None:
-        add_baseline(figure, [condition.baseline] * 2, condition.baseline)
-        figure.data[-1]["y"] = [0.5, -len(chosen) + 0.5]
     for row, (variant, style) in enumerate(styled(replace(condition, variants=chosen), styles, figure)):
         _add_seeds(figure, variant, style, worst, y=-row)
         if variant.label in known:
@@ -414,6 +413,8 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     if spans_decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
         figure.update_xaxes(type="log", exponentformat="power")
     _frame_ends(figure, "x", [*values, *known.values()], condition)
+    if condition.baseline is not None:
+        add_baseline(figure, [0.5, -len(chosen) + 0.5], condition.baseline, "x")
     figure.update_layout(hovermode="closest", showlegend=False)
     return figure
 
@@ -452,8 +453,10 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         return None
     low, high = np.log10(min(prices)), np.log10(max(prices))
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
-    whole = {"tickformat": "~r"} if cost == "seconds of training" else {}  # else Plotly writes 2 for 200
-    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], dtick="D2", **whole)
+    ticks = "~r" if cost == "seconds of training" else "~s"  # else Plotly writes 2 for 200 and for 20k
+    figure.update_xaxes(
+        type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], dtick="D2", tickformat=ticks
+    )
     if spans_decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
     _frame_ends(figure, "y", values, condition)

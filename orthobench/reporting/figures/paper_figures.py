@@ -21,6 +21,7 @@ from orthobench.reporting.figures.drawing import (
     PUBLISHED_SYMBOL,
     add_curve,
     beyond_frame,
+    has_baseline,
     is_edge,
     published_notes,
 )
@@ -90,7 +91,7 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     _add_printed_curves(figure, part, panel, styles)
     if not any("model" in trace.get("meta", {}) for trace in figure.data):
         return {}
-    notes = [BASELINE_WORDS] if panel.baseline is not None and not artifact.metric else []
+    notes = [BASELINE_WORDS] if has_baseline(figure) else []
     notes += published_notes(figure)
     if printed and _add_near_misses(figure, artifact, printed.near_misses):
         notes.append(NEAR_MISSES)

@@ -38,6 +38,8 @@ PALETTE = (
 GREY = "#888888"
 """The colour of baselines, lines without a model, and models after the twelfth; its contrast is above 3:1 on both
 backgrounds."""
+FAMILIES = {"orthogonal": 0, "gated": 1, "plain": 2, "linear": 10, "ODE": 9}
+"""The number of the colour in the palette of each family of built-in models, as in `page.css`; others are grey."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
@@ -133,6 +135,11 @@ class Styles:
             own = self.of_model(model).color
             result[model] = GREY if own in result.values() else own
         return dict.fromkeys(models, GREY) | result
+
+
+def color_of_family(family: str) -> str:
+    """Return the colour of a family of models, which is the same in all pictures of families."""
+    return PALETTE[FAMILIES[family]] if family in FAMILIES else GREY
 
 
 def _colors_of_report(conditions: Sequence[Condition], styles: Mapping[str, Style]) -> dict[str, str]:

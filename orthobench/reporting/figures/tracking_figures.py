@@ -16,25 +16,28 @@ from orthobench.reporting.account.matrix import families_of_models
 from orthobench.reporting.figures.drawing import empty_figure
 from orthobench.reporting.figures.figure_record import Figure
 from orthobench.reporting.figures.figures import Drawn
-from orthobench.reporting.figures.styles import GREY, PALETTE
+from orthobench.reporting.figures.styles import GREY, color_of_family
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
 FILLED = "Filled: the run learned the task at all training lengths. Open: it did not, and has no state to lose."
 HORIZONS = Caption(
     "Horizon implied by the distinguishability ratio, where it crosses the decoder's threshold, against the "
-    "measured one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect "
-    "(1): one point for each run whose decoder reads the states of the training sequences",
+    "measured one, where the decoder reads fewer than 90 % of the states along the way, on a scale from chance (0) to "
+    "perfect (1): one point for each run whose decoder reads the states of the training sequences",
     notes=[
         "Both come from the margins of the same test sequences, so this is no forecast.",
         "Outermost points: beyond the longest test.",
-        "The correlation is that of the logarithms, over the runs whose states are read at all training lengths, with "
-        "both horizons within the tests.",
         FILLED,
     ],
 )
+CORRELATED = (
+    "The correlation is that of the logarithms, over the runs whose states are read at all training lengths, with both "
+    "horizons within the tests."
+)
 BY_FAMILY = Caption(
-    "Measured horizon by family, one point for each run; within a family, tasks are in the order of the tables",
+    "Measured horizon by family, up to which the decoder reads the states along the way, one point for each run; "
+    "within a family, tasks are in the order of the tables",
     notes=[FILLED],
 )
 EIGENVALUES = Caption(
@@ -79,9 +82,9 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
     runs = tracked_runs(conditions)
     if not runs:
         return {}
-    colors = dict(zip(sorted({run.family for run in runs}), PALETTE * 2, strict=False))
+    colors = {family: color_of_family(family) for family in sorted({run.family for run in runs})}
     predicted = [run for run in runs if run.horizon.is_predicted]
-    drawn: Drawn = {"horizons": (HORIZONS, _predicted(predicted, colors))} if predicted else {}
+    drawn: Drawn = {"horizons": (_about(predicted), _predicted(predicted, colors))} if predicted else {}
     drawn["families"] = (BY_FAMILY, _by_family(runs, colors))
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
     known = [run for run in runs if id(run) in lowest]
@@ -101,16 +104,19 @@ def lowest_eigenvalue(variant: VariantData, run: int) -> float | None:
     return float(reals.min()) if len(reals) else None
 
 
+def _about(runs: Sequence[Tracked]) -> Caption:
+    """Return the caption of the implied horizons, with their correlation with the measured ones if there is one."""
+    inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
+    correlation = log_correlation(inside)
+    return HORIZONS if correlation is None else HORIZONS.also([f"correlation {correlation:.2f}"], [CORRELATED])
+
+
 def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
     figure = _scatter(runs, "horizon implied by the ratio", lambda run: run.drawn(run.horizon.predicted), colors)
     figure.update_xaxes(type="log")
     ends = [1.0, BEYOND * max(run.horizon.longest for run in runs)]
-    figure.add_scatter(
-        x=ends, y=ends, mode="lines", name="equal", line={"color": GREY, "dash": "dash", "width": 1.5}, hoverinfo="skip"
-    )
-    inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
-    if (correlation := log_correlation(inside)) is not None:
-        figure.add_scatter(x=[], y=[], mode="lines", name=f"correlation {correlation:.2f}", line={"color": GREY})
+    line = {"color": GREY, "dash": "dash", "width": 1.5}
+    figure.add_scatter(x=ends, y=ends, mode="lines", name="implied = measured", line=line, hoverinfo="skip")
     return figure
 
 

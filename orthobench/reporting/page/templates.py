@@ -11,6 +11,7 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from orthobench.analysis.inference import MEANINGS
+from orthobench.analysis.scores import SOLVED
 from orthobench.analysis.variants import chosen_tests, untimed
 from orthobench.papers import find_paper
 from orthobench.reporting.account.captions import capitalized
@@ -111,6 +112,7 @@ CONSTANTS = {
     "groups": GROUPS,
     "meanings": MEANINGS,
     "scores": SCORES,
+    "solved_from": round(100 * SOLVED),
     "statuses": STATUSES,
 }
 """What the page explains, the same for all results."""

@@ -12,7 +12,7 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import CHOSEN_TESTS, Variant, are_in_cpu_time, chosen_tests
 from orthobench.metric import Metric
-from orthobench.reporting.account.leaderboards import best_first, leaderboard
+from orthobench.reporting.account.leaderboards import best_first, fullest_first, leaderboard
 from orthobench.reporting.account.names import distinguishing_values, full_title
 from orthobench.reporting.tables.table import Table, shown_median
 from orthobench.settings import SHORT_NAMES, merged_settings, text, unknown_setting
@@ -57,7 +57,9 @@ PRINTED = ("model", "parameters", "seeds", "end")
 def condition_tables(
     conditions: Sequence[Condition], columns: Sequence[str] = (), bold_best: bool = False, for_print: bool = False
 ) -> list[Table]:
-    """Return a table for each condition, the best variants first: by the first column of a metric with a goal.
+    """Return a table for each condition, of each task the fullest first (`fullest_first`).
+
+    In a table the best variants are first, by the first column of a metric with a goal.
 
     Args:
         columns: names of `FACTS`, metrics, and settings; none: all, or `PRINTED`. A table leaves out metrics and
@@ -74,7 +76,9 @@ def condition_tables(
         if name not in known:
             raise unknown_setting("column", name, known)
     chosen = columns or (PRINTED if bold_best or for_print else ())
-    return [condition_table(condition, conditions, chosen, bold_best, for_print) for condition in conditions]
+    return [
+        condition_table(condition, conditions, chosen, bold_best, for_print) for condition in fullest_first(conditions)
+    ]
 
 
 def condition_table(

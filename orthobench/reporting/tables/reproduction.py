@@ -19,6 +19,7 @@ from orthobench.metric import STEP
 from orthobench.reporting.account.abilities import Abilities, compute_abilities
 from orthobench.reporting.account.captions import where
 from orthobench.reporting.account.commentary import NONE, Commentary, Remark, verdicts_of
+from orthobench.reporting.account.leaderboards import fullest_first
 from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.names import full_title
 from orthobench.reporting.account.paper_views import ArtifactView, PaperView
@@ -79,7 +80,7 @@ def reproduction(
     if others:
         parts += [
             "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
-            _markdown([condition_table(condition, others) for condition in others]),
+            _markdown([condition_table(condition, others) for condition in fullest_first(others)]),
         ]
     if counts := printed_numbers(views, conditions, built_in()["specs"]):
         parts += [
@@ -105,7 +106,7 @@ def _abilities(abilities: Abilities) -> str:
             WORDS[column.column.block],
             str(cell.reach),
             str(len(cell.members)),
-            cell.best.label,
+            cell.name or "none",
             *(str(round(100 * score)) for score in (cell.best.cell.score, cell.best.cell.low, cell.best.cell.high)),
             str(cell.best.cell.seeds),
         ]

@@ -16,7 +16,7 @@ from orthobench.analysis.by_length import (
 )
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import fits, horizons, median_horizon
-from orthobench.reporting.account.names import name_of
+from orthobench.reporting.account.names import MEASURES, name_of
 from orthobench.reporting.account.studies import StoredStudy
 from orthobench.reporting.tables.table import Table, table_of
 from orthobench.store import Benchmark
@@ -26,9 +26,12 @@ UNFITTED = "not fitted"
 DIVERGED = "diverged"
 """Stands for the results of a model of which every run that ended diverged."""
 
+READ_UP_TO, HELD_UP_TO = "states read up to length", "held up to length"
+"""What the numbers of the table of lengths are, with the probe `error_control` and without it."""
 READ = (
-    "The longest test length up to which the median seed reads the states, 90 % of the way from chance to 1 (probe "
-    "error_control). A plus sign marks the longest test length. Not fitted: it does not at the lengths of training."
+    "The longest test length up to which the median seed reads the states along the way, with a score of 90 from "
+    "chance, 0, to perfect, 100 (probe error_control). A plus sign marks the longest test length. Not fitted: it does "
+    "not at the lengths of training."
 )
 HOLDS = (
     "The longest test length up to which the median seed is 90 % of the way from chance to 1, in means over some "
@@ -73,7 +76,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
     if not labels:
         return []
 
-    def table(caption: str, cells: Mapping[tuple[str, str], tuple[float, str]]) -> Table:
+    def table(caption: str, cells: Mapping[tuple[str, str], tuple[float, str]], counted: Mapping[str, str]) -> Table:
         def rank(label: str) -> tuple[float, int]:
             known = [cells[label, figure][0] for figure in figures if (label, figure) in cells]
             return -sum(known), -len(known)
@@ -82,7 +85,8 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
             (label, *(cells.get((label, figure), (0.0, "–"))[1] for figure in figures))
             for label in sorted(labels, key=rank)
         ]
-        return table_of(caption, ("model", *figures), rows)
+        headings = (": ".join(filter(None, (figure, counted[figure]))) for figure in figures)
+        return table_of(caption, ("model", *headings), rows)
 
     diverged = {cell: variant.diverged for cell, variant in variants.items()}
     lost = f" {LOST}" if any(diverged.values()) else ""
@@ -94,9 +98,12 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[Table]:
 
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
     lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
+    are_read = any(map(horizons, variants.values()))
+    measures = {figure: MEASURES.get(condition.task, "") for figure, condition in conditions}
+    lengths = dict.fromkeys(figures, READ_UP_TO if are_read else HELD_UP_TO)
     return [
-        table((READ if any(map(horizons, variants.values())) else HOLDS) + lost, with_diverged(lengths_held)),
-        table(RESULTS, with_diverged(results)),
+        table((READ if are_read else HOLDS) + lost, with_diverged(lengths_held), lengths),
+        table(RESULTS, with_diverged(results), measures),
     ]
 
 

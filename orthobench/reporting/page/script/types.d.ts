@@ -58,8 +58,8 @@ interface Layout {
   plot_bgcolor?: string;
   hoverlabel?: object;
   legend?: object;
-  /** What an axis shows, if it is not everything, and the curves that are beyond it. */
-  meta?: { words?: string; beyond?: string[] };
+  /** What an axis shows, if it is not everything, and where a baseline is that it leaves out. */
+  meta?: { words?: string; baseline?: string };
 }
 interface Figure {
   data: Trace[];
@@ -82,8 +82,8 @@ interface Questions {
   seeds: number;
   command: string;
   columns: { label: string; note: string; word: string }[];
-  /** `model` is what a tuned comparison trains, null for variants, whose setting it does not choose. A cell has its median, its lowest and its highest score, and its number of seeds. */
-  members: { label: string; model: string | null; time: number | null; cells: ([number, number, number, number] | null)[] }[];
+  /** `model` is what a tuned comparison trains, null for variants, whose setting it does not choose. A cell has its median, its lowest and its highest score, its number of seeds, and the version of the model if it has a newer one. */
+  members: { label: string; model: string | null; time: number | null; cells: ([number, number, number, number, string] | null)[] }[];
   pairs: ([number, number | null] | null)[][];
 }
 
