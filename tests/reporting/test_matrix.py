@@ -24,7 +24,7 @@ from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix
 from orthobench.reporting.account.names import short_labels
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
-from orthobench.spec.index import index
+from orthobench.spec.index import built_in
 from orthobench.spec.resolve import resolve
 from orthobench.store import Run, Status, TraceRow, open_store
 from workshop.website.matrix_picture import LETTER, LIGHT, _block_heads, picture
@@ -415,7 +415,7 @@ def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database,
 @pytest.mark.parametrize(("missing", "named"), [(0, 0), (2, 2), (30, 0)])
 def test_number_of_cells_says_which_are_left_out(missing, named):
     """A page counted 41 cells where README has 43, and did not say that two have no run."""
-    cells = {each["name"]: each["title"] for each in index()["plugins"].values() if each["kind"] == "model"}
+    cells = {each["name"]: each["title"] for each in built_in()["plugins"].values() if each["kind"] == "model"}
     measured = SimpleNamespace(contents=SimpleNamespace(models=["torch.nn:GRU", *list(cells)[missing:]]))
     assert Account.cells_without_runs.fget(measured) == list(cells.values())[:named]
 

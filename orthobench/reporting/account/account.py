@@ -115,7 +115,7 @@ class Account:
 
         None where they are more than `MOST_WITHOUT_RUNS`, because then nobody takes these cells for all.
         """
-        models = [plugin for plugin in index()["plugins"].values() if plugin["kind"] == "model"]
+        models = [plugin for plugin in built_in()["plugins"].values() if plugin["kind"] == "model"]
         missing = [model["title"] for model in models if model["name"] not in self.contents.models]
         return missing if len(missing) <= MOST_WITHOUT_RUNS else []
 

@@ -40,7 +40,7 @@ function answersTo(questions, one, other) {
     const found = pair[column];
     if (!found) return { label, note, score: "", words: without.length ? `not run: ${without.join(", ")}` : "their data differ", isOpen: true };
     const number = one < other ? found[0] : swapped[found[0]];
-    const older = [[first, left], [second, right]].map(([{ label }, cell]) => (cell[4] ? `, ${label}: version ${cell[4]}` : ""));
+    const older = [first, second].map(({ label, cells }) => (cells[column][4] ? `, ${label}: version ${cells[column][4]}` : ""));
     const counts = `${left[3]} and ${right[3]} seeds` + (found[1] === null ? "" : `, p = ${Number(found[1].toPrecision(2))}`) + older.join("");
     return { label, note, score: `${left[0]} : ${right[0]}`, words: answers[number], counts, isOpen: open.includes(number) };
   });
