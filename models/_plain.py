@@ -9,17 +9,34 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
-from orthobench.recurrence import Activation, GradientTrace, Multiply, Projection, recurrence
+from orthobench.recurrence import (
+    Activation,
+    GradientTrace,
+    Multiply,
+    Projection,
+    SparseLayers,
+    recurrence,
+    sparse_recurrence,
+)
 from orthobench.recurrence.plain_tensors import is_on_gpu
 
 FORMED_ON_GPU = 6144
 """Up to this number of features W is always computed once per iteration on a GPU, whatever is faster on a CPU.
 
 There a step with W is a launch, and one with its factors about 50, with its gradient. For uRNN with 2170 units W took a
-tenth of the time of its factors on an H100. With the factors of wRNN 2048, whose W was not compared, 98 steps had not
-finished within a minute. The limit itself is an estimate: 50 launches last as long as the products of 50 rows with a W
-of 6144 features.
+tenth of the time of its factors on an H100. The limit itself is an estimate: 50 launches last as long as the products
+of 50 rows with a W of 6144 features.
 """
+
+APPLIED_ABOVE, LEAST_RATIO = 128, 5
+"""With more features than this, and this many times more than numbers that each of them reads, applying sparse layers
+takes less time than W with the CPU kernels. They then take a tenth of it up to nine tenths (50 rows, AVX-512)."""
+
+
+def is_worth_applying(layers: SparseLayers) -> bool:
+    """Return whether sparse layers take less time on a CPU than their product W `[n, n]`."""
+    taps, n = layers.shape
+    return n > APPLIED_ABOVE and LEAST_RATIO * taps * (2 if layers.is_complex else 1) <= n
 
 
 class MatrixSettings(ModelSettings):
@@ -40,13 +57,16 @@ class PlainRNN(Model):
     m]`, here U(-0.01, 0.01)) and `bias` (b, here 0).
 
     Attributes:
-        forms_weight: false if applying W in every step with `multiplier` is cheaper on a CPU than computing W.
+        layers: the sparse layers whose product is W, or None.
+        forms_weight: false if applying W in every step with `layers` or `multiplier` is cheaper on a CPU than
+            computing W.
         start: a parameter `[n]`, if h_0 is trained.
     """
 
-    matrix_methods = ("weight", "multiplier")
+    matrix_methods = ("weight", "layer_weight", "multiplier")
     bounded_parts = {"h": "W"}
     activation: Activation
+    layers: SparseLayers | None = None
     forms_weight = True
     fixed_weight: Tensor | None
 
@@ -65,6 +85,10 @@ class PlainRNN(Model):
     def weight(self) -> Tensor:
         """Return W `[n, n]` as a differentiable function of its parameters."""
 
+    def layer_weight(self) -> Tensor:
+        """Return the numbers of `layers`, the weight of `sparse_recurrence`."""
+        raise NotImplementedError
+
     def multiplier(self) -> Multiply:
         """Return the function that maps rows h `[B, n]` to h W^T using W's structure; called once per iteration."""
         raise NotImplementedError
@@ -75,15 +99,23 @@ class PlainRNN(Model):
         return (self.start.expand(batch_size, -1),)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        return self._recur(inputs, state, trace, self.bias)
+
+    def _recur(self, inputs: Tensor, state: State, trace: GradientTrace | None, bias: Tensor) -> tuple[Tensor, State]:
         x = Projection(inputs, self.input_weight)
-        return recurrence(x, self._applied(), state, trace, self.activation, self.bias)
+        if self.layers is None or self._has_matrix():
+            return recurrence(x, self._applied(), state, trace, self.activation, bias)
+        return sparse_recurrence(x, self.layer_weight(), state, trace, self.layers, self.activation, bias)
+
+    def _has_matrix(self) -> bool:
+        on_gpu = self.features <= FORMED_ON_GPU and is_on_gpu(self.input_weight)
+        return self.forms_weight or on_gpu or self.fixed_weight is not None
 
     def _applied(self) -> Tensor | Multiply:
         """Return W itself, or the function that multiplies the state by it."""
         if self.fixed_weight is not None:
             return self.fixed_weight
-        is_formed = self.forms_weight or (self.features <= FORMED_ON_GPU and is_on_gpu(self.input_weight))
-        return self.weight() if is_formed else self.multiplier()
+        return self.weight() if self._has_matrix() else self.multiplier()
 
     def fix_weights(self) -> None:
         self.fixed_weight = self.weight().contiguous()

@@ -21,18 +21,20 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.matrices.complex_form import complex_states, interleaved, real_form
-from orthobench.matrices.rotations import Rotations, fft, rotate, rotation_product, tunable
+from orthobench.matrices.complex_form import interleaved, real_form
+from orthobench.matrices.rotations import (
+    Rotations,
+    fft,
+    rotate,
+    rotation_layers,
+    rotation_numbers,
+    rotation_product,
+    tunable,
+)
 from orthobench.model import Count, Learns, Model, ModelSettings, OutputBias, Signature, State
-from orthobench.recurrence import Activation, Kind, Multiply
+from orthobench.recurrence import Activation, Kind
 
-from ._plain import PlainRNN
-
-FORMED_UP_TO, FEW_LAYERS = 1024, 24
-"""With more features and fewer layers than these, applying W in every step is faster (measured on two AVX-512 cores).
-
-Otherwise W is computed once per iteration.
-"""
+from ._plain import PlainRNN, is_worth_applying
 
 
 class RotationSettings(ModelSettings):
@@ -92,7 +94,8 @@ class EURNN(PlainRNN):
         n, is_complex = settings.hidden_size, settings.units == "complex"
         self.activation = Activation(Kind.COMPLEX_MODRELU if is_complex else Kind.MODRELU, epsilon=0.01)
         self.rotations = settings.rotations()
-        self.forms_weight = self.features <= FORMED_UP_TO or len(self.rotations.layers) >= FEW_LAYERS
+        self.layers = rotation_layers(self.rotations, is_complex)
+        self.forms_weight = not is_worth_applying(self.layers)
         self.bias = nn.Parameter(torch.zeros(n))
         self.theta = random_angles(self.rotations.angle_count, generator)
         self.phi = random_angles(self.rotations.angle_count, generator) if is_complex else None
@@ -108,30 +111,25 @@ class EURNN(PlainRNN):
     def output_features(cls, settings: ModelSettings) -> int:
         return settings.hidden_size
 
-    def structure(self) -> Multiply:
-        """Return the function that maps rows h `[B, n]`, complex if the units are, to h W^T."""
-        angles = self.rotations.by_layer(self.theta)
-        if self.phi is None or self.omega is None:
-            return lambda rows: rotate(rows, self.rotations, angles)
-        phases = self.rotations.by_layer(self.phi)
-        last = torch.polar(torch.ones_like(self.omega), self.omega)
-        return lambda rows: rotate(rows, self.rotations, angles, phases) * last
-
     def matrix(self) -> Tensor:
         """Return W `[n, n]`, complex if the units are."""
-        if self.phi is None:
-            return rotation_product(self.rotations, self.rotations.by_layer(self.theta))
-        dtype = self.theta.dtype.to_complex()
-        return self.structure()(torch.eye(self.hidden_size, dtype=dtype, device=self.theta.device)).T
+        angles = self.rotations.by_layer(self.theta)
+        if self.phi is None or self.omega is None:
+            return rotation_product(self.rotations, angles)
+        units = torch.eye(self.hidden_size, dtype=self.theta.dtype.to_complex(), device=self.theta.device)
+        last = torch.polar(torch.ones_like(self.omega), self.omega)
+        return (rotate(units, self.rotations, angles, self.rotations.by_layer(self.phi)) * last).T
 
     def weight(self) -> Tensor:
         return self.matrix() if self.phi is None else real_form(self.matrix())
 
-    def multiplier(self) -> Multiply:
-        structure = self.structure()
-        if self.phi is None:
-            return structure
-        return lambda rows: interleaved(structure(complex_states(rows)))
+    def layer_weight(self) -> Tensor:
+        angles = self.rotations.by_layer(self.theta)
+        if self.phi is None or self.omega is None:
+            return rotation_numbers(self.rotations, angles).flatten(0, 1)
+        numbers = rotation_numbers(self.rotations, angles, self.rotations.by_layer(self.phi))
+        last = numbers[-1:] * torch.polar(torch.ones_like(self.omega), self.omega)
+        return interleaved(torch.cat((numbers[:-1], last)).flatten(0, 1))
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         h = super().readout(outputs, final)

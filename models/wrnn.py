@@ -13,25 +13,20 @@ program's.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import conv1d, pad
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Learns, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
-from orthobench.recurrence import IDENTITY, RELU, TANH, GradientTrace, Multiply, Projection, recurrence
+from orthobench.recurrence import IDENTITY, RELU, TANH, GradientTrace, SparseLayers
 
-from ._plain import PlainRNN
+from ._plain import PlainRNN, is_worth_applying
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH, "identity": IDENTITY}
-FORMED_UP_TO = 4096
-"""With more features W would exceed 64 MB, so a convolution applies w in every step instead.
-
-Up to 1024 features the kernels with W are 2 to 5 times faster than convolutions (measured on two AVX-512 cores).
-"""
 
 
 class WRNNSettings(ModelSettings):
@@ -69,7 +64,8 @@ class WRNN(PlainRNN):
         super().__init__(settings, signature, generator)
         n, c, m = settings.hidden_size, settings.channels, signature.input_size
         self.channels, self.activation = c, _ACTIVATIONS[settings.activation]
-        self.forms_weight = c * n <= FORMED_UP_TO
+        self.layers = wave_layers(c, n)
+        self.forms_weight = not is_worth_applying(self.layers)
         taps = torch.zeros(c, c, 3)
         if settings.initialization == "linear":
             torch_linear_(taps, 3 * c, generator)
@@ -97,14 +93,18 @@ class WRNN(PlainRNN):
         shifts = torch.stack([units.roll(s, 1) for s in (-1, 0, 1)])  # h_{i+s} in row i
         return torch.einsum("oks,sij->oikj", self.taps, shifts).reshape(c * n, c * n)
 
-    def multiplier(self) -> Multiply:
-        def multiply(rows: Tensor) -> Tensor:
-            h = rows.unflatten(1, (self.channels, -1))
-            return conv1d(pad(h, (1, 1), mode="circular"), self.taps).flatten(1)
-
-        return multiply
+    def layer_weight(self) -> Tensor:
+        numbers = self.taps.permute(1, 2, 0).flatten(0, 1)  # of the taps (k, s), `[3c, c]`
+        return numbers.repeat_interleave(self.hidden_size, 1)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         bias = self.bias + self.channel_bias.repeat_interleave(self.hidden_size)
-        x = Projection(inputs, self.input_weight)
-        return recurrence(x, self._applied(), state, trace, self.activation, bias)
+        return self._recur(inputs, state, trace, bias)
+
+
+@cache
+def wave_layers(channels: int, size: int) -> SparseLayers:
+    """Return the layer of wRNN: unit (o, i) reads the units (k, i + s) of all channels k, for s = -1, 0 and 1."""
+    units = torch.arange(channels * size, device="cpu").view(channels, size)
+    taps = torch.stack([units.roll(s, 1) for s in (1, 0, -1)], 1).flatten(0, 1)
+    return SparseLayers((taps.repeat(1, channels),))

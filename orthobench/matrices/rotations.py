@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from orthobench.matrices.skew import applied
+from orthobench.recurrence import SparseLayers
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,36 @@ def rotation_product(rotations: Rotations, angles: Tensor) -> Tensor:
         halves = torch.cat((first * cos, first * -sin), -1), torch.cat((second * sin, second * cos), -1)
         blocks = torch.cat(halves, -2)
     return blocks[0]
+
+
+@cache
+def rotation_layers(rotations: Rotations, is_complex: bool) -> SparseLayers:
+    """Return the layers as sparse ones of two taps: each unit reads itself, and then the other unit of its pair."""
+    own, layers = torch.arange(rotations.units, device="cpu"), []
+    for layer, place in zip(rotations.layers, _places(rotations), strict=True):
+        others = _pairs(rotations, layer).flip(0).flatten()
+        layers.append(torch.stack((own, others[place])))
+    return SparseLayers(tuple(layers), is_complex)
+
+
+def rotation_numbers(rotations: Rotations, angles: Tensor, phases: Tensor | None = None) -> Tensor:
+    """Return the numbers of `rotation_layers`, `[L, 2, n]`; angles and phases as for `rotate`."""
+    cos, sin = angles.cos(), angles.sin()
+    factor = 1.0 if phases is None else torch.polar(torch.ones_like(phases), phases)
+    own, other = torch.cat((cos, cos * factor), 1), torch.cat((-sin * factor, sin), 1)
+    places = _places(rotations).to(angles.device)
+    return torch.stack((own.gather(1, places), other.gather(1, places)), 1)
+
+
+@cache
+def _places(rotations: Rotations) -> Tensor:
+    """Return where each unit is among the first units of a layer's pairs, followed by the second ones, `[L, n]`."""
+    return torch.stack([_pairs(rotations, layer).flatten().argsort() for layer in rotations.layers])
+
+
+def _pairs(rotations: Rotations, layer: Pairing) -> Tensor:
+    """Return the first and the second units of a layer's pairs, `[2, n / 2]`."""
+    return torch.cat(_split(torch.arange(rotations.units, device="cpu")[None], layer)).flatten(1)
 
 
 def _plain(rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Pairing, ...]) -> Tensor:

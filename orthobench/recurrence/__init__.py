@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
+    from orthobench.recurrence.ops.sparse import SparseLayers as SparseLayers
+    from orthobench.recurrence.ops.sparse import sparse_recurrence as sparse_recurrence
     from orthobench.recurrence.passes.convolution import carried_inputs as carried_inputs
     from orthobench.recurrence.passes.convolution import convolved as convolved
     from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
@@ -96,6 +98,7 @@ MODULES = {
     "ops.selective": ("selective_scan",),
     "ops.selective.gated_scan": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
+    "ops.sparse": ("SparseLayers", "sparse_recurrence"),
     "passes.convolution": ("carried_inputs", "convolved", "short_convolution"),
     "passes.cross_entropy": ("cross_entropy",),
     "passes.gated_sum": ("gated_sum", "skip_gelu"),

@@ -145,6 +145,8 @@ class Declaration:
             maps x_t to these weights, `[width, features of x]`.
         weights: returns the weights that the steps take, `[T, B, width]`, from x, the weight and the parameters, if the
             weight is a tensor for all steps; `widths` then returns its shape. Kernels compute them themselves.
+        shape: returns the shape of a weight for all steps, from n and the parameters, if it does not follow from the
+            blocks. The steps then apply W in parts.
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             if None, the output is the first state.
         forms: returns the variants to test at n features; None if only the tests of models compare its kernels.
@@ -164,6 +166,7 @@ class Declaration:
         check: Callable[..., str | None],
         widths: Callable[..., tuple[int, Any]] | None,
         weights: Callable[..., Tensor] | None,
+        shape: Callable[..., tuple[int, int]] | None,
         output: Callable[..., Tensor] | None,
         forms: Callable[[int], Iterable[Form]] | None,
     ) -> None:
@@ -171,7 +174,8 @@ class Declaration:
         self.step, self.states, self.check = step, states, check
         self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
         self.traced_states = ("h", *states[1:traced])
-        self.widths, self.weights, self.output, self.forms = widths, weights, output, forms
+        self.widths, self.weights, self.shape = widths, weights, shape
+        self.output, self.forms = output, forms
         self.kernels: dict[str, Any] = {}
         self._signature = inspect.signature(step)
         named = list(self._signature.parameters.values())[1:]  # without the weight
@@ -181,6 +185,8 @@ class Declaration:
 
     def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
         """Return the shape of a weight that is a matrix for all steps, neither diagonal nor one per step."""
+        if self.shape is not None:
+            return self.shape(n, **parameters)
         return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
 
     def bind(self, weight: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -312,11 +312,12 @@ def operation(
     check: Callable[..., str | None] = lambda n, **parameters: None,
     widths: Callable[..., tuple[int, Any]] | None = None,
     weights: Callable[..., Tensor] | None = None,
+    shape: Callable[..., tuple[int, int]] | None = None,
     output: Callable[..., Tensor] | None = None,
     forms: Callable[[int], Iterable[Form]] | None = lambda n: [Form()],
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
     """Declare an operation by the function that returns its step; see `Declaration`. `rows` is `gates` by default."""
     rows = gates if rows is None else rows
     return lambda step: Operation(
-        step, states, gates, rows, sources, diagonal, traced, check, widths, weights, output, forms
+        step, states, gates, rows, sources, diagonal, traced, check, widths, weights, shape, output, forms
     )

@@ -35,10 +35,10 @@ def unusable(call: Call) -> str | None:
 def run(call: Call) -> Result:
     """Run all steps.
 
-    A weight that is a function (FFTs, rotations) would keep tens of tensors of the state's size at each step. An
-    operation whose outputs are not its state would keep several, of a larger state. In both cases only a few states are
-    kept, and the backward pass recomputes the steps, one piece of the sequence at a time. Programs that are transformed
-    or traced cannot recompute.
+    A weight that is a function (FFTs) or has the numbers of sparse layers would keep tens of tensors of the state's
+    size at each step. An operation whose outputs are not its state would keep several, of a larger state. In both cases
+    only a few states are kept, and the backward pass recomputes the steps, one piece of the sequence at a time.
+    Programs that are transformed or traced cannot recompute.
     """
     x = call.x
     assert isinstance(x, Tensor)
@@ -46,12 +46,13 @@ def run(call: Call) -> Result:
         call = replace(call, weight=call.operation.weights(x, call.weight, **call.parameters))
     if has_any_length(x):
         return scanned(call, x)
-    is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(x) < _LONG)
+    weight = call.weight if isinstance(call.weight, Tensor) and call.operation.shape is None else None
+    is_small = weight is not None and (call.operation.output is None or len(x) < _LONG)
     if is_small or call.trace is not None or not torch.is_grad_enabled() or needs_torch():
         return loop(call, x, *call.state)
     outputs, state, length = [], call.state, math.isqrt(len(x))
     pieces = x.split(length)
-    weights = call.weight.split(length) if isinstance(call.weight, Tensor) else [call.weight] * len(pieces)
+    weights = [call.weight] * len(pieces) if weight is None else weight.split(length)
     for piece, weight in zip(pieces, weights, strict=True):
         # Not reentrant, because that form cannot be differentiated by `torch.autograd.grad`.
         states, state = checkpoint(loop, replace(call, weight=weight), piece, *state, use_reentrant=False)

@@ -592,6 +592,14 @@ FAULTS = (
         "copying/exact-m2rnn",
     ),
     fault(
+        "0.9 of a gradient in sparse.c",
+        f"{OPERATIONS}/sparse/sparse.c",
+        "*(vf *)square.at[i] = d.z;",
+        "*(vf *)square.at[i] = 0.9f * d.z;",
+        "recurrence/test_sparse.py",
+        "copying/exact-eurnn",
+    ),
+    fault(
         "0.9 of a gradient in one_hot.c",
         f"{OPERATIONS}/one_hot/one_hot.c",
         "to[0] += d[2 * j] * g",

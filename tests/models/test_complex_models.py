@@ -1,7 +1,6 @@
 """scuRNN, both uRNNs and KRU against literal transcriptions in complex NumPy, their starts, and what they promise."""
 
 import math
-import sys
 from functools import reduce
 
 import numpy as np
@@ -71,7 +70,7 @@ CASES = [
     ("kru", {"hidden_size": 12, "factor_sizes": "3x4"}, kru_matrix),
     ("kru", {"hidden_size": 30, "factor_sizes": "2x5x3"}, kru_matrix),
     ("kru", {"factor_sizes": "7"}, kru_matrix),
-    ("kru", {"hidden_size": 64}, kru_matrix),  # six factors, of which it multiplies five out
+    ("kru", {"hidden_size": 64}, kru_matrix),  # six factors, of which it multiplies pairs out
 ]
 
 
@@ -104,11 +103,18 @@ def test_forming_and_applying_w_agree(name, n, readout):
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("name", APPLIES)
-def test_large_models_apply_w(name, monkeypatch):
-    monkeypatch.setattr(sys.modules[Catalog().load("model", name).__module__], "FORMED_UP_TO", 8)
-    assert make(name, hidden_size=8).forms_weight
-    assert not make(name, hidden_size=16).forms_weight
+@pytest.mark.parametrize(
+    ("name", "settings", "forms_weight"),
+    [
+        ("urnn", {"hidden_size": 512}, True),
+        ("urnn", {"hidden_size": 513}, False),
+        ("kru", {"hidden_size": 64}, True),
+        ("kru", {"hidden_size": 128}, False),
+        ("kru", {"hidden_size": 128, "factor_sizes": "128"}, True),
+    ],
+)
+def test_large_models_apply_w(name, settings, forms_weight):
+    assert make(name, **settings).forms_weight == forms_weight
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_forming_and_applying_w_agree(units, readout, traced):
 
 def test_large_matrices_with_few_layers_are_applied():
     assert not build_eurnn(hidden_size=1024).forms_weight
-    assert build_eurnn(hidden_size=1024, capacity=64).forms_weight
+    assert build_eurnn(hidden_size=1024, capacity=128).forms_weight
     assert build_eurnn().forms_weight
 
 

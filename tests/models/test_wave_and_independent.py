@@ -42,7 +42,7 @@ def test_wrnn_equals_torchs_circular_convolution():
         conv.weight.copy_(model.taps), conv.bias.zero_()
         expected = conv(h).flatten(1)
         torch.testing.assert_close(h.flatten(1) @ model.weight().T, expected)
-        torch.testing.assert_close(model.multiplier()(h.flatten(1)), expected)
+        torch.testing.assert_close(model.layers.apply(model.layer_weight(), h.flatten(1)), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
@@ -58,12 +58,12 @@ def test_wrnn_starts_as_a_permutation(n):
     assert torch.equal(make("wrnn", hidden_size=n, initialization="identity").weight(), torch.eye(n))
 
 
-def test_wrnn_above_the_size_limit_applies_the_convolution(monkeypatch):
+def test_wrnn_applies_a_large_w():
     """With the numbers and gradients of the matrix."""
-    formed = make("wrnn", hidden_size=6, channels=3, initialization="linear")
-    monkeypatch.setattr("orthobench.models.wrnn.FORMED_UP_TO", 17)
-    applied = make("wrnn", hidden_size=6, channels=3, initialization="linear")
-    assert (formed.forms_weight, applied.forms_weight) == (True, False)
+    settings = {"hidden_size": 50, "channels": 3, "initialization": "linear"}
+    formed, applied = make("wrnn", **settings), make("wrnn", **settings)
+    assert not applied.forms_weight
+    formed.forms_weight = True
     x, results = torch.randn(7, 3, 4, generator=torch.Generator().manual_seed(0)).double(), []
     for model in (formed.double(), applied.double()):
         outputs, _ = model(x)

@@ -19,6 +19,7 @@ from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops import operations
+from orthobench.recurrence.ops.sparse import SparseLayers
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 
@@ -52,6 +53,13 @@ class Case:
         """The names of its states in a trace."""
         return "h", *self.operation.states[1:]
 
+    def layers(self, n: int) -> SparseLayers:
+        """Two layers for n features, of three and of two taps, one of which reads its units in a random order."""
+        units = torch.arange(n // 2 if self.is_complex else n)
+        order = torch.randperm(len(units), generator=torch.Generator().manual_seed(0))
+        index = torch.stack((units.roll(1), units, order)), torch.stack((order, units.flip(0)))
+        return SparseLayers(index, self.is_complex)
+
     @property
     def has_memory(self) -> bool:
         """Whether the state is a matrix, which each step's output is read from."""
@@ -80,6 +88,8 @@ class Case:
             weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
         elif self.op in ("min_gru", "min_lstm", "oscillators"):
             weight = 0.5 * normal(n * self.operation.rows)
+        elif self.op == "sparse_recurrence":
+            weight = 0.5 * normal(5, n)
         else:
             weight = normal(*self.operation.matrix_shape(n, {})) / n**0.5
         arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
@@ -90,6 +100,11 @@ class Case:
                 scale = 0.1 if self.activation.is_complex else 0.5
                 bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
                 arguments += [self.activation, bias, self.step_size]
+            case "sparse_recurrence":
+                assert self.activation is not None
+                scale = 0.1 if self.activation.is_complex else 0.5
+                bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
+                arguments += [self.layers(n), self.activation, bias]
             case "gated_recurrence" | "lem" | "lipschitz":
                 arguments += [self.step_size]
             case "cornn":
@@ -142,6 +157,9 @@ class Case:
             return x + before @ weight.T, activation, bias
         if self.op == "independent_recurrence":
             return x + before * weight, rest[0], None
+        if self.op == "sparse_recurrence":
+            layers, activation, bias = rest
+            return x + torch.stack([layers.apply(weight, each) for each in before]), activation, bias
         inner, reset_after, activation, bias = rest
         (w_r, _, w_g), (x_r, _, x_g) = weight.chunk(3), x.chunk(3, dim=-1)
         r = (x_r + before @ w_r.T).sigmoid()
@@ -177,6 +195,15 @@ def _cases() -> Iterator[Case]:
         for per_step in (False, True):
             name = f"independent-{activation.kind}{'-per-step' * per_step}"
             yield Case(name, "independent_recurrence", activation, per_step=per_step)
+    for activation in activations:
+        is_complex = activation.is_complex or activation.kind is Kind.TANH
+        yield Case(
+            f"sparse-{activation.kind}",
+            "sparse_recurrence",
+            activation,
+            has_bias=activation.is_complex,
+            is_complex=is_complex,
+        )
     for op in ("min_gru", "min_lstm"):
         yield Case(f"{op}-positive", op)
         yield Case(op, op, positive=False)

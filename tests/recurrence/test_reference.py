@@ -21,6 +21,7 @@ from orthobench.recurrence import (
     GradientTrace,
     Kind,
     Projection,
+    SparseLayers,
     cornn,
     diagonal_recurrence,
     gated_recurrence,
@@ -30,6 +31,7 @@ from orthobench.recurrence import (
     lstm,
     recurrence,
     reference,
+    sparse_recurrence,
 )
 
 pytestmark = pytest.mark.grid
@@ -86,6 +88,22 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                     bias = np.zeros(activation.bias_size(n)) if bias is None else bias
                     update = activated(activation, x_t + weight @ h, bias)
                     h = update if step_size is None else h + step_size * update
+                case "sparse_recurrence":
+                    layers, activation, bias = rest
+                    bias = np.zeros(activation.bias_size(n)) if bias is None else bias
+                    units, taps = h[::2] + 1j * h[1::2] if case.is_complex else h, 0
+                    for index in layers.index:
+                        numbers = weight[taps : taps + len(index)]
+                        numbers = numbers[:, ::2] + 1j * numbers[:, 1::2] if case.is_complex else numbers
+                        units = np.array(
+                            [
+                                sum(numbers[j, i] * units[index[j, i]] for j in range(len(index)))
+                                for i in range(len(units))
+                            ]
+                        )
+                        taps += len(index)
+                    mapped = np.stack((units.real, units.imag), axis=-1).ravel() if case.is_complex else units
+                    h = activated(activation, x_t + mapped, bias)
                 case "gated_recurrence":
                     h = h + rest[0] * sigmoid(weight @ h + x_t[n:]) * np.tanh(weight @ h + x_t[:n])
                 case "lstm":
@@ -259,6 +277,7 @@ def test_zero_stays_zero_in_modrelu() -> None:
 
 
 X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
+SHIFT = SparseLayers((torch.arange(4).roll(1)[None],))
 
 
 @pytest.mark.parametrize(
@@ -274,6 +293,10 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
         (lambda: recurrence(X, W.double(), (H,)), "float64"),
         (lambda: recurrence(X, W, (H,), bias=torch.zeros(4).double()), "float64"),
         (lambda: recurrence(X[..., :3], W[:3, :3], (H[:, :3],), None, Activation(Kind.COMPLEX_MODRELU)), "even"),
+        (lambda: sparse_recurrence(X, W, (H,), None, SHIFT), r"weight \[4, 4\] should be \[1, 4\]"),
+        (lambda: sparse_recurrence(X[..., :3], W[:1], (H[:, :3],), None, SHIFT), "for a state of 4 features, not 3"),
+        (lambda: SparseLayers((torch.zeros(1, 4, dtype=torch.int64),)), "as often as it has taps"),
+        (lambda: SparseLayers((torch.arange(4)[None], torch.arange(3)[None])), "as often as it has taps"),
         (lambda: gated_recurrence(X, W, (H,), None, 0.1), "x"),
         (lambda: lstm(X, W, (H, H)), "x"),
         (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), (H, H[:1])), "c0"),

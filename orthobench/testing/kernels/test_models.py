@@ -22,7 +22,7 @@ from orthobench.training.optimizers import build_optimizer
 
 STEPS, BATCH, INPUTS, CLASSES = 35, 17, 3, 7  # two chunks of steps and a tile of rows, each with a remainder
 HIDDEN = 40  # two vectors and a half
-OTHER_SIZES = {"goru": 32, "kru": 32}  # powers of 2
+OTHER_SIZES = {"goru": 32, "kru": 128, "eurnn": 130, "wrnn": 130}  # powers of 2, and sizes with sparse layers
 CATALOG = Catalog(installed=False)
 
 

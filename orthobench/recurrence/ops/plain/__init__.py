@@ -14,9 +14,8 @@ from orthobench.recurrence.call import LEAKY_RELU, TANH, Activation, Form, Kind,
 from orthobench.recurrence.operation import operation
 
 
-def _check_activation(
-    n: int, activation: Activation, bias: Tensor | None, step_size: float | None = None
-) -> str | None:
+def check_activation(n: int, activation: Activation, bias: Tensor | None, step_size: float | None = None) -> str | None:
+    """Return the reason why n and the bias do not fit the activation, or None."""
     if activation.is_complex and n % 2:
         return f"a complex activation needs an even number of real features, not {n}"
     if bias is not None and bias.shape != (activation.bias_size(n),):
@@ -32,7 +31,7 @@ def _forms(n: int) -> Iterator[Form]:
                 yield Form({"activation": activation, "step_size": step_size}, vectors)
 
 
-@operation(check=_check_activation, forms=_forms)
+@operation(check=check_activation, forms=_forms)
 def recurrence(
     weight: Weight, activation: Activation = TANH, bias: Tensor | None = None, step_size: float | None = None
 ) -> Step:
