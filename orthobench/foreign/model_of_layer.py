@@ -464,7 +464,9 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
             trial = LayerTrial(layer, inputs, units)
             trial.shake()  # because a weight that starts at zero may hide others from the gradient
             is_blind, without = trial.without_gradient(interface.way)
-    except (Exception, SystemExit):  # training will say so
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # because a layer may raise anything, and training will say so
         return ()
     lines = []
     if is_blind:

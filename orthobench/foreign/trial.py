@@ -212,7 +212,9 @@ class LayerTrial:
             with isolated():  # because what a layer sets in training must not reach the rest of the trial
                 is_seeded = torch.equal(self._outputs(way, self.x), self._outputs(way, self.x))
                 return is_seeded and self._reach(way).others
-        except (Exception, SystemExit):  # training will say so
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a layer may exit, or raise any error, and training will say so
             return False
         finally:
             self.layer.eval()
