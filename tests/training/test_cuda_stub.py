@@ -272,9 +272,8 @@ Recurrence.forward = forward
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["--models", "--constraints"])
-def test_other_benchmarks_complete(option, cuda_stub_environment, tmp_path):
-    assert all(shape["rows"] for shape in bench(cuda_stub_environment, tmp_path, option))
+def test_models_are_timed(cuda_stub_environment, tmp_path):
+    assert all(shape["rows"] for shape in bench(cuda_stub_environment, tmp_path, "--models"))
 
 
 def test_process_that_checks_options_opens_no_context(cuda_stub_environment):
