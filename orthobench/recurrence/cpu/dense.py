@@ -26,6 +26,14 @@ results were computed so."""
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
 
 
+def unsupported_activation(parameters: Mapping[str, Any]) -> str | None:
+    """Return why `activations.h` cannot differentiate the parameter `activation`, or None."""
+    activation = parameters["activation"]
+    if activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
+        return "leaky ReLU with a negative slope: its output does not show its side"
+    return None
+
+
 def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
     """Return whether the loops compute these inputs, which must be a projection whose inputs need no gradient."""
     return isinstance(x, Projection) and not x.inputs.requires_grad

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from orthobench.recurrence.call import Kind
 from orthobench.recurrence.cpu import dense
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.plain import recurrence
@@ -23,13 +22,7 @@ class Recurrence(dense.DenseKernel):
     vectors = ("bias",)
     reads = True
     makes = staticmethod(dense.makes)
-
-    @staticmethod
-    def unsupported(parameters: Mapping[str, Any]) -> str | None:
-        activation = parameters["activation"]
-        if activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
-            return "leaky ReLU with a negative slope: its output does not show its side"
-        return None
+    unsupported = staticmethod(dense.unsupported_activation)
 
     @classmethod
     def cell(cls, parameters: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ Units that read the same ones come one after the other, because these are then i
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import workspace
-from orthobench.recurrence.call import Kind
 from orthobench.recurrence.cpu import call_c, dense, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.sparse import SparseLayers, sparse_recurrence
@@ -39,12 +37,7 @@ class Tables:
 
 @kernel(sparse_recurrence, "cpu")
 class SparseRecurrence(Kernel):
-    @staticmethod
-    def unsupported(parameters: Mapping[str, Any]) -> str | None:
-        activation = parameters["activation"]
-        if activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
-            return "leaky ReLU with a negative slope: its output does not show its side"
-        return None
+    unsupported = staticmethod(dense.unsupported_activation)
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
