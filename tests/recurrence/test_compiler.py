@@ -6,6 +6,7 @@ import copy
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -242,6 +243,15 @@ def test_exponential_overflows_as_torchs():
         actual, expected = layer(x, h)[0], 0.001 * torch.exp(layer.cell.x(x))
     assert expected.isinf().any()
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-37)
+
+
+def test_page_on_the_engine_shows_the_text_of_its_cell():
+    page = (Path(__file__).parents[2] / "docs" / "engine.md").read_text()
+    functions = re.search(r"```c\n(.*?)```", page, re.DOTALL).group(1).strip().split("\n\n")
+    text = kernel_of(compile(JANET(INPUTS, 8)), start(8, 1)).text
+    assert len(functions) == 2
+    for each in functions:
+        assert each in text
 
 
 def test_plan_knows_the_room_of_the_driver():
