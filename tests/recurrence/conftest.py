@@ -18,6 +18,8 @@ from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrac
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
+from orthobench.recurrence.cpu.dense import OperationKernel
+from orthobench.recurrence.kernels import find
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.sparse import SparseLayers
 
@@ -38,6 +40,7 @@ class Case:
     per_step: bool = False
     positive: bool = True
     corrections: int = 1
+    parameters: tuple[float, ...] = ()
 
     @property
     def operation(self) -> Any:
@@ -105,10 +108,6 @@ class Case:
                 scale = 0.1 if self.activation.is_complex else 0.5
                 bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
                 arguments += [self.layers(n), self.activation, bias]
-            case "gated_recurrence" | "lem" | "lipschitz":
-                arguments += [self.step_size]
-            case "cornn":
-                arguments += [self.step_size, 2.7, 1.3]
             case "independent_recurrence":
                 arguments += [self.activation]
             case "diagonal_recurrence":
@@ -120,6 +119,8 @@ class Case:
                 inner = normal(n) if self.has_bias and self.reset_after else None
                 outer = 0.5 * normal(n) if self.has_bias and self.activation else None
                 arguments += [inner, self.reset_after, activation, outer]
+            case _:
+                arguments += self.parameters
         return arguments
 
     @property
@@ -175,8 +176,11 @@ def _cases() -> Iterator[Case]:
                 form = ("" if step_size is None else "-euler") + ("-bias" if has_bias else "")
                 name = f"{activation.kind}{'-epsilon' if activation.epsilon else ''}{form}"
                 yield Case(name, "recurrence", activation, step_size, has_bias)
-    yield Case("gated", "gated_recurrence", step_size=0.3)
-    yield Case("lstm", "lstm")
+    for operation in operations():
+        if issubclass(find(operation, "cpu") or object, OperationKernel) and operation.name != "gru":
+            for k, form in enumerate(operation.forms(1) if operation.forms else ()):
+                name = f"{operation.name}-{k}" if k else operation.name
+                yield Case(name, operation.name, parameters=(*form.parameters.values(),))
     yield Case("gru", "gru")
     yield Case("gru-after", "gru", reset_after=True)
     yield Case("gru-after-bias", "gru", reset_after=True, has_bias=True)
@@ -184,9 +188,6 @@ def _cases() -> Iterator[Case]:
     yield Case("gru-modrelu", "gru", modrelu, has_bias=True)
     yield Case("gru-after-modrelu", "gru", modrelu, reset_after=True)
     yield Case("gru-after-modrelu-bias", "gru", modrelu, reset_after=True, has_bias=True)
-    yield Case("cornn", "cornn", step_size=0.3)
-    yield Case("lem", "lem", step_size=0.7)
-    yield Case("lipschitz", "lipschitz", step_size=0.3)
     for is_complex in (False, True):
         for per_step in (False, True):
             name = f"diagonal{'-complex' * is_complex}{'-per-step' * per_step}"

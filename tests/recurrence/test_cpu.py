@@ -25,13 +25,9 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
-    cornn,
     gated_recurrence,
-    gru,
     independent_recurrence,
     kernels,
-    lem,
-    lipschitz,
     lstm,
     recurrence,
     reference,
@@ -300,30 +296,20 @@ def test_functions_are_accurate() -> None:
     assert float(((c.flatten() - exact) / exact)[normal].abs().max()) < 4e-7
 
 
-SATURATING: dict[str, tuple[Any, list[Any]]] = {
-    "tanh": (recurrence, []),
-    "tanh-euler": (recurrence, [TANH, None, 0.5]),
-    "independent": (independent_recurrence, [TANH]),
-    "gated": (gated_recurrence, [0.5]),
-    "lipschitz": (lipschitz, [0.5]),
-    "lstm": (lstm, []),
-    "gru": (gru, []),
-    "gru-after": (gru, [None, True]),
-    "cornn": (cornn, [0.5, 1.3, 0.7]),
-    "lem": (lem, [0.5]),
-    "slstm": (slstm, []),
-}
-"""Operations with tanh and their parameters; every dense cell is one of them."""
-
-
-def test_every_dense_cell_is_tested_where_it_saturates() -> None:
-    dense_cells = {each.name for each in operations() if issubclass(kernels.find(each, "cpu") or object, DenseKernel)}
-    assert dense_cells - {operation.name for operation, _ in SATURATING.values()} == set(), "add it to SATURATING"
+SATURATING = {
+    f"{operation.name}-{k}": (operation, form.parameters)
+    for operation in operations()
+    if operation is independent_recurrence or issubclass(kernels.find(operation, "cpu") or object, DenseKernel)
+    for k, form in enumerate(operation.forms(1) if operation.forms else ())
+    if form.parameters.get("activation", TANH).kind is Kind.TANH and not form.vectors and "heads" not in form.parameters
+} | {"slstm": (slstm, {})}
+"""The forms of dense cells whose functions are tanh and the sigmoid, and of independent units with tanh."""
 
 
 def slopes(name: str, block: int | None, z: Tensor, run: Any, dtype: torch.dtype) -> Tensor:
     """The gradient of one step's results by z, without a product. z is a block of x; None: the LSTM's cell."""
     operation, parameters = SATURATING[name]
+    given = list(operation.bind(None, **parameters).values())
     n = len(z)
     x, state = z.new_full((1, n, operation.gates), 0.7), [z.new_full((n, 1), 0.5) for _ in operation.states]
     if block is None:
@@ -332,7 +318,7 @@ def slopes(name: str, block: int | None, z: Tensor, run: Any, dtype: torch.dtype
         x[0, :, block] = z
     shape = (1,) if operation.diagonal else (operation.rows, operation.sources)
     leaves = [each.to(dtype).requires_grad_() for each in (x, *state)]
-    y, final = run(operation, leaves[0], x.new_zeros(shape).to(dtype), tuple(leaves[1:]), *parameters)
+    y, final = run(operation, leaves[0], x.new_zeros(shape).to(dtype), tuple(leaves[1:]), *given)
     loss = y.sum() + sum(each.sum() for each in final[1 : 1 if block is None else 3])
     (gradient,) = torch.autograd.grad(loss, leaves[2] if block is None else leaves[0])
     return gradient[:, 0].double() if block is None else gradient[0, :, block].double()
@@ -345,7 +331,7 @@ def defined(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...]
 @pytest.mark.parametrize(
     ("name", "block"),
     [
-        ("lstm", None),
+        ("lstm-0", None),
         *((name, block) for name, (operation, _) in SATURATING.items() for block in range(operation.gates)),
     ],
 )
@@ -369,7 +355,7 @@ def test_derivatives_are_as_accurate_as_torch(name: str, block: int | None) -> N
 def test_functions_are_as_accurate_on_narrower_vectors() -> None:
     test_functions_are_accurate()
     for block in (None, 0, 2):
-        test_derivatives_are_as_accurate_as_torch("lstm", block)
+        test_derivatives_are_as_accurate_as_torch("lstm-0", block)
 
 
 def test_long_saturated_sequence_is_as_accurate_as_torch() -> None:

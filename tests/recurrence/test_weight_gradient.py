@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,17 +13,17 @@ from torch import Tensor
 from orthobench.recurrence import (
     MODRELU,
     TANH,
+    Kind,
     Projection,
     gru,
     kernels,
-    lem,
-    lstm,
     recurrence,
     reference,
     slstm,
     timing,
     use_backend,
 )
+from orthobench.recurrence.call import Form
 from orthobench.recurrence.cpu import call_c, dense, matrix_products
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops import operations
@@ -47,24 +48,18 @@ SIZES = [
 ]
 
 
-# Each operation that projects its inputs in the loop, with its parameters.
-FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "recurrence": (recurrence, {}),
-    "lstm": (lstm, {}),
-    "gru": (gru, {}),
-    "gru-after": (gru, {"reset_after": True}),
-    "gru-after-modrelu": (gru, {"reset_after": True, "activation": MODRELU}),
-    "lem": (lem, {"step_size": 0.7}),
-    "slstm": (slstm, {}),
+FORMS: dict[str, tuple[Any, Callable[[int], Form]]] = {
+    f"{operation.name}-{k}": (operation, lambda n, forms=operation.forms, k=k: list(forms(n))[k])
+    for operation in operations()
+    if getattr(kernels.find(operation, "cpu"), "makes", None) is dense.makes
+    for k, form in enumerate(operation.forms(2) if operation.forms else ())
+    if form.parameters.get("activation", TANH).kind is Kind.TANH
+} | {
+    "gru-after-modrelu": (gru, lambda n: Form({"reset_after": True, "activation": MODRELU})),
+    "slstm": (slstm, lambda n: Form()),
 }
+"""The forms of each operation that projects its inputs in the loop, by n; with modReLU the one that a model uses."""
 each_form = pytest.mark.parametrize("form", FORMS)
-
-
-def test_every_cell_that_projects_its_inputs_is_tested() -> None:
-    projecting = {
-        each.name for each in operations() if getattr(kernels.find(each, "cpu"), "makes", None) is dense.makes
-    }
-    assert projecting - {operation.name for operation, _ in FORMS.values()} == set(), "add it to FORMS"
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -101,11 +96,15 @@ def outcome(form: str, tensors: list[Tensor], backend: str, trained: tuple[int, 
     """The outputs and the gradients of the tensors with these numbers."""
     tensors = [tensor.clone().requires_grad_(i in trained) for i, tensor in enumerate(tensors)]
     u, input_weight, weight, *rest = tensors
-    operation, parameters = FORMS[form]
+    operation, form_of = FORMS[form]
+    declared = form_of(weight.shape[1])
+    vectors = {name: normal(size, seed=40 + i).to(weight) for i, (name, size) in enumerate(declared.vectors.items())}
     width = len(operation.states)
     bias = rest[width] if len(rest) > width else None
     with use_backend(backend):
-        outputs, final = operation(Projection(u, input_weight, bias), weight, tuple(rest[:width]), **parameters)
+        outputs, final = operation(
+            Projection(u, input_weight, bias), weight, tuple(rest[:width]), **declared.parameters, **vectors
+        )
     results = (outputs, *final)
     ways = [normal(*result.shape, seed=20 + i).to(result) for i, result in enumerate(results)]
     torch.autograd.backward(results, ways)
@@ -124,7 +123,8 @@ def test_projection_equals_its_product(form: str, steps: int, batch: int, n: int
     actual = outcome(form, cast(tensors, torch.float32), "cpu", trained)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        assert float((actual[name] - value).norm() / (value.norm() + 0.1 * value.numel() ** 0.5)) < 5e-6, name
+        error = float((actual[name] - value).norm() / (value.norm() + 0.1 * value.numel() ** 0.5))
+        assert error < 5e-6 + 6e-8 * steps, name  # each step of the Euler form rounds a gradient by half a unit
 
 
 @each_form
@@ -148,7 +148,7 @@ def test_thread_count_changes_no_sum(steps: int, batch: int, n: int) -> None:
         results = []
         for count in (1, 2, 3, 5, 2):
             torch.set_num_threads(count)
-            results.append(outcome("recurrence", tensors, "cpu", (1, 2, 3, 4)))
+            results.append(outcome("recurrence-4", tensors, "cpu", (1, 2, 3, 4)))
     finally:
         torch.set_num_threads(before)
     for result in results[1:]:
@@ -173,7 +173,7 @@ def test_number_of_row_groups_depends_on_the_batch_alone() -> None:
 def test_time_of_the_sums_is_a_separate_part() -> None:
     tensors = cast(projected(recurrence, 1, 50, 12, 40, 2, False), torch.float32)
     with timing.record_times() as seconds:
-        outcome("recurrence", tensors, "cpu", (1, 2))
+        outcome("recurrence-4", tensors, "cpu", (1, 2))
     assert seconds.keys() == {"forward", "backward", "weight gradient"}
     assert all(spent > 0 for spent in seconds.values())
 
