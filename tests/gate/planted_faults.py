@@ -457,8 +457,8 @@ FAULTS = (
     fault(
         "start of the state forgotten",
         "models/_plain.py",
-        "self._applied(), state, trace,",
-        "self._applied(), super().initial_state(inputs.shape[1]), trace,",
+        "applied, state, trace,",
+        "applied, super().initial_state(inputs.shape[1]), trace,",
         "models/test_contract.py",
         "mnist/exact",
     ),
