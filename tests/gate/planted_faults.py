@@ -43,7 +43,7 @@ def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fa
 
 
 TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/task/batches.py"
-LOOP, OPTIMIZERS = "orthobench/training/loop.py", "orthobench/training/optimizers.py"
+EVALUATOR, OPTIMIZERS = "orthobench/training/evaluator.py", "orthobench/training/optimizers.py"
 RATES = "orthobench/training/learning_rates.py"
 RANDOMNESS = "training/test_randomness.py"
 OPERATIONS = "orthobench/recurrence/ops"
@@ -189,7 +189,7 @@ FAULTS = (
     # Evaluation
     fault(
         "validation on test data",
-        LOOP,
+        EVALUATOR,
         "self.measure(self.task.validation)",
         "self.measure(self.task.test)",
         "training/test_validation.py",
@@ -197,7 +197,7 @@ FAULTS = (
     ),
     fault(
         "test on training data",
-        LOOP,
+        EVALUATOR,
         "self.totals(self.task.test, ",
         "self.totals(self.task.train, ",
         "training/test_transcription.py",
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     fault(
         "incomplete batch not tested",
-        LOOP,
+        EVALUATOR,
         ".split(size))",
         ".split(size)[: max(1, len(split) // size)])",
         "training/test_trainer.py",
@@ -213,7 +213,7 @@ FAULTS = (
     ),
     fault(
         "state kept between tested sequences",
-        LOOP,
+        EVALUATOR,
         "final_state if self.task.carries_state else None",
         "None",
         "training/test_carried_state.py",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     fault(
         "divergence not noticed",
-        LOOP,
+        EVALUATOR,
         "if metrics[name] <= limit * baseline:",
         "if True:",
         "training/test_divergence.py",
