@@ -102,20 +102,18 @@ class PlainRNN(Model):
         return self._recur(inputs, state, trace, self.bias)
 
     def _recur(self, inputs: Tensor, state: State, trace: GradientTrace | None, bias: Tensor) -> tuple[Tensor, State]:
-        x = Projection(inputs, self.input_weight)
-        if self.layers is None or self._has_matrix():
-            return recurrence(x, self._applied(), state, trace, self.activation, bias)
-        return sparse_recurrence(x, self.layer_weight(), state, trace, self.layers, self.activation, bias)
+        x, matrix = Projection(inputs, self.input_weight), self._matrix()
+        if matrix is None and self.layers is not None:
+            return sparse_recurrence(x, self.layer_weight(), state, trace, self.layers, self.activation, bias)
+        applied = self.multiplier() if matrix is None else matrix
+        return recurrence(x, applied, state, trace, self.activation, bias)
 
-    def _has_matrix(self) -> bool:
-        on_gpu = self.features <= FORMED_ON_GPU and is_on_gpu(self.input_weight)
-        return self.forms_weight or on_gpu or self.fixed_weight is not None
-
-    def _applied(self) -> Tensor | Multiply:
-        """Return W itself, or the function that multiplies the state by it."""
+    def _matrix(self) -> Tensor | None:
+        """Return W, or None if its `layers` or the `multiplier` is applied instead."""
         if self.fixed_weight is not None:
             return self.fixed_weight
-        return self.weight() if self._has_matrix() else self.multiplier()
+        on_gpu = self.features <= FORMED_ON_GPU and is_on_gpu(self.input_weight)
+        return self.weight() if self.forms_weight or on_gpu else None
 
     def fix_weights(self) -> None:
         self.fixed_weight = self.weight().contiguous()

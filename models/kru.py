@@ -87,7 +87,8 @@ class KRU(ComplexRNN):
         self.bias = nn.Parameter(torch.zeros(settings.hidden_size), requires_grad=settings.bias)
         self.start = None
         self.factors = nn.ParameterList(as_parameter(as_real(_haar(size, generator))) for size in settings.sizes())
-        self.layers = kronecker_layers(tuple(map(len, _joined(self.complex_factors()))))
+        self.groups = _groups(settings.sizes())
+        self.layers = kronecker_layers(tuple(math.prod(settings.sizes()[group]) for group in self.groups))
         self.forms_weight = not is_worth_applying(self.layers)
 
     def complex_factors(self) -> list[Tensor]:
@@ -98,23 +99,23 @@ class KRU(ComplexRNN):
         return reduce(torch.kron, self.complex_factors())
 
     def layer_weight(self) -> Tensor:
-        n, factors = self.features // 2, _joined(self.complex_factors())
-        return interleaved(torch.cat([factor.T.repeat(1, n // len(factor)) for factor in factors]))
+        n, factors = self.features // 2, self.complex_factors()
+        joined = [reduce(torch.kron, factors[group]) for group in self.groups]
+        return interleaved(torch.cat([factor.T.repeat(1, n // len(factor)) for factor in joined]))
 
     def penalty(self) -> Tensor:
         gaps = [factor.mH @ factor - torch.eye(len(factor), device=factor.device) for factor in self.complex_factors()]
         return self.penalty_weight * torch.stack([as_real(gap).square().sum() for gap in gaps]).sum()
 
 
-def _joined(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Multiply neighbouring factors out as long as their product stays small."""
-    joined = [factors[0]]
-    for factor in factors[1:]:
-        if len(joined[-1]) * len(factor) <= JOINED_UP_TO:
-            joined[-1] = torch.kron(joined[-1], factor)
-        else:
-            joined.append(factor)
-    return joined
+def _groups(sizes: Sequence[int]) -> list[slice]:
+    """Return the neighbouring factors that are multiplied out, because the size of their product stays small."""
+    groups, first = [], 0
+    for end in range(1, len(sizes) + 1):
+        if end == len(sizes) or math.prod(sizes[first : end + 1]) > JOINED_UP_TO:
+            groups.append(slice(first, end))
+            first = end
+    return groups
 
 
 @cache

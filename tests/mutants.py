@@ -23,7 +23,7 @@ MUTMUT = Path(sys.executable).with_name("mutmut")
 SEED = 0
 PREPARE = ("none",)
 ROOMS = {
-    "trainer": ["orthobench/training/trainer.py", "orthobench/training/loop.py"],
+    "trainer": ["orthobench/training/trainer.py", "orthobench/training/loop.py", "orthobench/training/evaluator.py"],
     "matrices": ["orthobench/matrices/*.py"],
     "models": ["orthobench/models/*.py"],
     "report": ["orthobench/reporting/*.py"],

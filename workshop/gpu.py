@@ -78,7 +78,10 @@ def main() -> int:
     run_parser.add_argument("--minutes", type=float, default=12.0, help="time limit")
     run_parser.add_argument("--list", type=Path, default=LIST, help="the runs to train")
     run_parser.add_argument(
-        "--only", nargs="+", choices=["tests", "cells", "bench", "models", "runs"], help="leave the other steps out"
+        "--only",
+        nargs="+",
+        choices=["tests", "kernels", "cells", "bench", "models", "runs"],
+        help="leave the other steps out",
     )
     commands.add_parser("fold", help="merge the results that `run` has left")
     options = parser.parse_args()
@@ -239,6 +242,7 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
         GPUStep("tests", ["pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
+        GPUStep("kernels", ["pytest", "-p", "no:cacheprovider", "orthobench/testing/kernels"], 0.15),
         GPUStep("cells", ["workshop.benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
         GPUStep("bench", ["orthobench", "bench", *measured], 0.15),
         GPUStep("models", ["orthobench", "bench", "--models", *measured], 0.2),

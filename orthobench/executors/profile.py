@@ -26,9 +26,9 @@ from orthobench.system.spawn import start
 from orthobench.task import Split, as_stream
 from orthobench.training.build import build_trainer
 from orthobench.training.device import pick_device
+from orthobench.training.evaluator import Evaluator
 from orthobench.training.graph import WARM_UP
 from orthobench.training.lifecycle import DEFAULTS
-from orthobench.training.loop import Evaluator
 
 STEPS = 3
 """The number of steps that are timed."""

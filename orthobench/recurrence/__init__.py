@@ -9,9 +9,6 @@ An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`;
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from orthobench.recurrence.any_length import has_any_length as has_any_length
 from orthobench.recurrence.any_length import latest as latest
 from orthobench.recurrence.any_length import next_steps as next_steps
@@ -34,85 +31,46 @@ from orthobench.recurrence.call import Kind as Kind
 from orthobench.recurrence.call import Multiply as Multiply
 from orthobench.recurrence.call import Projection as Projection
 from orthobench.recurrence.call import State as State
+from orthobench.recurrence.operation import resolved as resolved
+from orthobench.recurrence.ops.cornn import cornn as cornn
+from orthobench.recurrence.ops.delta import delta_rule as delta_rule
+from orthobench.recurrence.ops.delta import normalized as normalized
+from orthobench.recurrence.ops.delta import read_memory as read_memory
+from orthobench.recurrence.ops.diagonal import diagonal_recurrence as diagonal_recurrence
+from orthobench.recurrence.ops.gru import gru as gru
+from orthobench.recurrence.ops.independent import independent_recurrence as independent_recurrence
+from orthobench.recurrence.ops.lem import lem as lem
+from orthobench.recurrence.ops.lstm import lstm as lstm
+from orthobench.recurrence.ops.memories import decaying_memory as decaying_memory
+from orthobench.recurrence.ops.memories import nonlinear_memory as nonlinear_memory
+from orthobench.recurrence.ops.memories import rwkv7 as rwkv7
+from orthobench.recurrence.ops.memories import written_keys as written_keys
+from orthobench.recurrence.ops.minimal import min_gru as min_gru
+from orthobench.recurrence.ops.minimal import min_lstm as min_lstm
+from orthobench.recurrence.ops.mlstm import mlstm as mlstm
+from orthobench.recurrence.ops.mlstm import read_memories as read_memories
+from orthobench.recurrence.ops.one_hot import distinct_inputs as distinct_inputs
+from orthobench.recurrence.ops.one_hot import one_hot_recurrence as one_hot_recurrence
+from orthobench.recurrence.ops.oscillators import oscillators as oscillators
+from orthobench.recurrence.ops.plain import gated_recurrence as gated_recurrence
+from orthobench.recurrence.ops.plain import lipschitz as lipschitz
+from orthobench.recurrence.ops.plain import recurrence as recurrence
+from orthobench.recurrence.ops.selective import selective_scan as selective_scan
+from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
+from orthobench.recurrence.ops.slstm import slstm as slstm
+from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
+from orthobench.recurrence.ops.sparse import SparseLayers as SparseLayers
+from orthobench.recurrence.ops.sparse import sparse_recurrence as sparse_recurrence
+from orthobench.recurrence.passes.convolution import carried_inputs as carried_inputs
+from orthobench.recurrence.passes.convolution import convolved as convolved
+from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
+from orthobench.recurrence.passes.cross_entropy import cross_entropy as cross_entropy
+from orthobench.recurrence.passes.gated_sum import gated_sum as gated_sum
+from orthobench.recurrence.passes.gated_sum import skip_gelu as skip_gelu
+from orthobench.recurrence.passes.head_norm import head_norm as head_norm
+from orthobench.recurrence.passes.layer_norm import layer_norm as layer_norm
+from orthobench.recurrence.passes.turned_heads import turned_heads as turned_heads
 from orthobench.recurrence.projection import OutputRead as OutputRead
 from orthobench.recurrence.projection import project as project
 from orthobench.recurrence.projection import reading as reading
 from orthobench.recurrence.projection import unread as unread
-
-if TYPE_CHECKING:
-    from orthobench.recurrence.operation import resolved as resolved
-    from orthobench.recurrence.ops.cornn import cornn as cornn
-    from orthobench.recurrence.ops.delta import delta_rule as delta_rule
-    from orthobench.recurrence.ops.delta import normalized as normalized
-    from orthobench.recurrence.ops.delta import read_memory as read_memory
-    from orthobench.recurrence.ops.diagonal import diagonal_recurrence as diagonal_recurrence
-    from orthobench.recurrence.ops.gru import gru as gru
-    from orthobench.recurrence.ops.independent import independent_recurrence as independent_recurrence
-    from orthobench.recurrence.ops.lem import lem as lem
-    from orthobench.recurrence.ops.lstm import lstm as lstm
-    from orthobench.recurrence.ops.memories import decaying_memory as decaying_memory
-    from orthobench.recurrence.ops.memories import nonlinear_memory as nonlinear_memory
-    from orthobench.recurrence.ops.memories import rwkv7 as rwkv7
-    from orthobench.recurrence.ops.memories import written_keys as written_keys
-    from orthobench.recurrence.ops.minimal import min_gru as min_gru
-    from orthobench.recurrence.ops.minimal import min_lstm as min_lstm
-    from orthobench.recurrence.ops.mlstm import mlstm as mlstm
-    from orthobench.recurrence.ops.mlstm import read_memories as read_memories
-    from orthobench.recurrence.ops.one_hot import distinct_inputs as distinct_inputs
-    from orthobench.recurrence.ops.one_hot import one_hot_recurrence as one_hot_recurrence
-    from orthobench.recurrence.ops.oscillators import oscillators as oscillators
-    from orthobench.recurrence.ops.plain import gated_recurrence as gated_recurrence
-    from orthobench.recurrence.ops.plain import lipschitz as lipschitz
-    from orthobench.recurrence.ops.plain import recurrence as recurrence
-    from orthobench.recurrence.ops.selective import selective_scan as selective_scan
-    from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
-    from orthobench.recurrence.ops.slstm import slstm as slstm
-    from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
-    from orthobench.recurrence.ops.sparse import SparseLayers as SparseLayers
-    from orthobench.recurrence.ops.sparse import sparse_recurrence as sparse_recurrence
-    from orthobench.recurrence.passes.convolution import carried_inputs as carried_inputs
-    from orthobench.recurrence.passes.convolution import convolved as convolved
-    from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
-    from orthobench.recurrence.passes.cross_entropy import cross_entropy as cross_entropy
-    from orthobench.recurrence.passes.gated_sum import gated_sum as gated_sum
-    from orthobench.recurrence.passes.gated_sum import skip_gelu as skip_gelu
-    from orthobench.recurrence.passes.head_norm import head_norm as head_norm
-    from orthobench.recurrence.passes.layer_norm import layer_norm as layer_norm
-    from orthobench.recurrence.passes.turned_heads import turned_heads as turned_heads
-
-MODULES = {
-    "operation": ("resolved",),
-    "ops.cornn": ("cornn",),
-    "ops.delta": ("delta_rule", "read_memory", "normalized"),
-    "ops.diagonal": ("diagonal_recurrence",),
-    "ops.gru": ("gru",),
-    "ops.independent": ("independent_recurrence",),
-    "ops.lem": ("lem",),
-    "ops.lstm": ("lstm",),
-    "ops.memories": ("decaying_memory", "nonlinear_memory", "rwkv7", "written_keys"),
-    "ops.minimal": ("min_gru", "min_lstm"),
-    "ops.mlstm": ("mlstm", "read_memories"),
-    "ops.one_hot": ("distinct_inputs", "one_hot_recurrence"),
-    "ops.oscillators": ("oscillators",),
-    "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
-    "ops.selective": ("selective_scan",),
-    "ops.selective.gated_scan": ("gated_scan",),
-    "ops.slstm": ("slstm", "spread_heads"),
-    "ops.sparse": ("SparseLayers", "sparse_recurrence"),
-    "passes.convolution": ("carried_inputs", "convolved", "short_convolution"),
-    "passes.cross_entropy": ("cross_entropy",),
-    "passes.gated_sum": ("gated_sum", "skip_gelu"),
-    "passes.head_norm": ("head_norm",),
-    "passes.layer_norm": ("layer_norm",),
-    "passes.turned_heads": ("turned_heads",),
-}
-"""The names that are imported on first use, because a model needs few of them, by the module that defines them."""
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist
-
-    def __getattr__(name: str) -> Any:
-        for module, names in MODULES.items():
-            if name in names:
-                value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-                return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

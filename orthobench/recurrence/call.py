@@ -63,6 +63,14 @@ class Activation:
         """Return the length of b for a state with this number of real features."""
         return features // 2 if self.is_complex else features
 
+    def by_column(self, bias: Tensor) -> Tensor:
+        """Return b with an entry for each real feature; the two columns of a complex unit share one."""
+        return bias.repeat_interleave(2) if self.is_complex else bias
+
+    def by_unit(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of b from that of `by_column` `[..., n]`, the same for both columns of a unit."""
+        return gradient[..., ::2] if self.is_complex else gradient
+
     def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return act(z; b) for z `[..., n]`, elementwise or over pairs of columns; the shape is z's."""
         match self.kind:

@@ -14,7 +14,7 @@ from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
 from orthobench.training.build import build_trainer
 from orthobench.training.by_length import ScoresByLength
-from orthobench.training.loop import Evaluator
+from orthobench.training.evaluator import Evaluator
 
 BATCH = "evaluation_batch_size"
 

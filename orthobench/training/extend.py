@@ -15,7 +15,7 @@ from orthobench.spec.resolve import RunConfig, RunSpec
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import Checkpoints
-from orthobench.training.optimizers import length_dependence
+from orthobench.training.learning_rates import length_dependence
 from orthobench.training.state import Checkpoint
 from orthobench.weights.structure import restore
 from orthobench.weights.weights_files import BROKEN, decode, read_weights

@@ -22,7 +22,8 @@ from orthobench.recurrence.backends import last_used
 from orthobench.spec.resolve import RunConfig
 from orthobench.task import Batches, Task, loss_of, seeded_generator
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
-from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
+from orthobench.training.learning_rates import learning_rate
+from orthobench.training.optimizers import build_optimizer, set_capturable, set_learning_rate
 from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernel_facts
 from orthobench.training.timer import PhaseTimer, events_of
 

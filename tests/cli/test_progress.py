@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orthobench.display.progress import Progress, SideBySide, busy, is_live, short_label
+from orthobench.display.downloads import busy
+from orthobench.display.live import is_live, short_label
+from orthobench.display.progress import Progress, SideBySide
 from orthobench.store import MetricRow
 from orthobench.training.events import Evaluation, RunProgress
 

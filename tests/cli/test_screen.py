@@ -38,7 +38,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from orthobench.data.download import Download, fetch
-from orthobench.display.progress import Downloads
+from orthobench.display.downloads import Downloads
 from orthobench.system.output import harmless_output
 
 with harmless_output(), Downloads() as shown:

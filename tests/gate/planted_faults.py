@@ -42,8 +42,9 @@ def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fa
     return Fault(name, file, old, new, tuple(f"tests/{test}" for test in tests.split()), tuple(runs.split()))
 
 
-TRAINER, TASK = "orthobench/training/trainer.py", "orthobench/task.py"
-LOOP, OPTIMIZERS = "orthobench/training/loop.py", "orthobench/training/optimizers.py"
+TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/task/batches.py"
+EVALUATOR, OPTIMIZERS = "orthobench/training/evaluator.py", "orthobench/training/optimizers.py"
+RATES = "orthobench/training/learning_rates.py"
 RANDOMNESS = "training/test_randomness.py"
 OPERATIONS = "orthobench/recurrence/ops"
 CELLS = "orthobench/recurrence/cpu/generated"
@@ -60,15 +61,15 @@ FAULTS = (
     ),
     fault(
         "second word of a purpose ignored",
-        TASK,
+        "orthobench/task/seeds.py",
         "(seed, *purpose)))",
         "(seed, *purpose[:1])))",
         RANDOMNESS,
         "adding/exact",
     ),
-    fault("never shuffled", TASK, "if not self.shuffle:", "if True:", RANDOMNESS, "adding/exact"),
-    fault("one order for all epochs", TASK, '"order", epoch)', '"order", 0)', RANDOMNESS, "adding/exact"),
-    fault("one order for all seeds", TASK, "(self.seed, ", "(0, ", RANDOMNESS, "adding/exact"),
+    fault("never shuffled", BATCHES, "if not self.shuffle:", "if True:", RANDOMNESS, "adding/exact"),
+    fault("one order for all epochs", BATCHES, '"order", epoch)', '"order", 0)', RANDOMNESS, "adding/exact"),
+    fault("one order for all seeds", BATCHES, "(self.seed, ", "(0, ", RANDOMNESS, "adding/exact"),
     fault(
         "data seed ignored",
         "tasks/adding.py",
@@ -179,7 +180,7 @@ FAULTS = (
     ),
     fault(
         "last batch of an epoch dropped",
-        TASK,
+        BATCHES,
         "len(task.train) // self.size",
         "len(task.train) // self.size - 1",
         "training/test_lifecycle.py::test_everything_is_logged",
@@ -188,7 +189,7 @@ FAULTS = (
     # Evaluation
     fault(
         "validation on test data",
-        LOOP,
+        EVALUATOR,
         "self.measure(self.task.validation)",
         "self.measure(self.task.test)",
         "training/test_validation.py",
@@ -196,7 +197,7 @@ FAULTS = (
     ),
     fault(
         "test on training data",
-        LOOP,
+        EVALUATOR,
         "self.totals(self.task.test, ",
         "self.totals(self.task.train, ",
         "training/test_transcription.py",
@@ -204,7 +205,7 @@ FAULTS = (
     ),
     fault(
         "incomplete batch not tested",
-        LOOP,
+        EVALUATOR,
         ".split(size))",
         ".split(size)[: max(1, len(split) // size)])",
         "training/test_trainer.py",
@@ -212,7 +213,7 @@ FAULTS = (
     ),
     fault(
         "state kept between tested sequences",
-        LOOP,
+        EVALUATOR,
         "final_state if self.task.carries_state else None",
         "None",
         "training/test_carried_state.py",
@@ -220,7 +221,7 @@ FAULTS = (
     ),
     fault(
         "divergence not noticed",
-        LOOP,
+        EVALUATOR,
         "if metrics[name] <= limit * baseline:",
         "if True:",
         "training/test_divergence.py",
@@ -286,7 +287,7 @@ FAULTS = (
     # Schedules
     fault(
         "warm-up a step early",
-        OPTIMIZERS,
+        RATES,
         "rate * iteration / warmup",
         "rate * (iteration + 1) / warmup",
         "training/test_schedule.py",
@@ -294,7 +295,7 @@ FAULTS = (
     ),
     fault(
         "warm-up rounded up",
-        OPTIMIZERS,
+        RATES,
         "int(training.warmup * total if",
         "math.ceil(training.warmup * total if",
         "training/test_schedule.py",
@@ -302,7 +303,7 @@ FAULTS = (
     ),
     fault(
         "cosine from the start of the warm-up",
-        OPTIMIZERS,
+        RATES,
         "share = (iteration - warmup) / (total - warmup)",
         "share = iteration / total",
         "training/test_schedule.py",
@@ -457,8 +458,8 @@ FAULTS = (
     fault(
         "start of the state forgotten",
         "models/_plain.py",
-        "self._applied(), state, trace,",
-        "self._applied(), super().initial_state(inputs.shape[1]), trace,",
+        "applied, state, trace,",
+        "applied, super().initial_state(inputs.shape[1]), trace,",
         "models/test_contract.py",
         "mnist/exact",
     ),

@@ -321,10 +321,10 @@ def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_fold
 
 
 def test_seed_without_effect_is_worse(measured, monkeypatch):
-    from orthobench import task
+    from orthobench.task import seeds
 
-    derive = task.derive_seed
-    monkeypatch.setattr(task, "derive_seed", lambda seed, *purpose: derive(0, *purpose))
+    derive = seeds.derive_seed
+    monkeypatch.setattr(seeds, "derive_seed", lambda seed, *purpose: derive(0, *purpose))
     outcome = measured("check", "--only", "adding/gru", "--json")
     assert outcome.code == 1
     assert (

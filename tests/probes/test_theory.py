@@ -164,7 +164,7 @@ def test_model_whose_step_is_not_its_matrix_breaks_the_bound():
     values = GradientBound()(context(model, inputs_of())).values
     assert values["gradient_bound/state_ratio/h"] == pytest.approx(1, abs=1e-9)
     whole = type(model)
-    model.__class__ = type("Broken", (whole,), {"_applied": lambda self: 1.1 * whole.weight(self)})
+    model.__class__ = type("Broken", (whole,), {"_matrix": lambda self: 1.1 * whole.weight(self)})
     values = GradientBound()(context(model, inputs_of())).values
     assert values["gradient_bound/state_ratio/h"] == pytest.approx(1.1 ** (T - 1), rel=1e-6)
 

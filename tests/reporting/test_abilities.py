@@ -13,7 +13,7 @@ from support.databases import RunDatabase, experiment
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import how_judged
 from orthobench.reporting.account import abilities as abilities_module
-from orthobench.reporting.account import matrix as matrix_module
+from orthobench.reporting.account import editions, matrix, matrix_cell
 from orthobench.reporting.account.abilities import ANSWERS, Abilities, compute_abilities, questions
 from orthobench.reporting.account.matrix import compute_matrix
 from orthobench.reporting.account.scope import Scope
@@ -126,7 +126,8 @@ def test_tuned_results_lead_and_are_in_no_cell_with_others(database, monkeypatch
     def judged(condition, variant):
         return tuned.get((condition.task, condition.settings["sequence_length"])) or judge(condition, variant)
 
-    monkeypatch.setattr(matrix_module, "how_judged", judged)
+    for module in (editions, matrix, matrix_cell):
+        monkeypatch.setattr(module, "how_judged", judged)
     found = abilities_of(database)
     assert [(column.label, column.note) for column in found.columns] == [
         ("adding, T = 12", "tuned alike"),

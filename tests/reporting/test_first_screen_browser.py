@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.support.ui import Select
+from support.browsing import open_page, wait
 from support.databases import RunDatabase, experiment
-from support.pages import waiting
 
 from orthobench.reporting.account.commentary import Commentary
 from orthobench.reporting.account.scope import Scope
@@ -38,20 +38,12 @@ def page(tmp_path_factory) -> Path:
         return write_html(store, folder / "page.html", Scope(), {}, Commentary(title=TITLE, lead=lead))
 
 
-def open_page(browser, page: Path, width: int, height: int, fragment: str = "") -> None:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get("about:blank")
-    browser.get(f"{page.as_uri()}{fragment}")
-    waiting(browser, 20).until(lambda _: browser.execute_script("return 'ready' in document.documentElement.dataset"))
-
-
 def box(browser, selector: str) -> dict[str, float]:
     return browser.execute_script(f"return document.querySelector('{selector}').getBoundingClientRect().toJSON()")
 
 
 def test_desktop_shows_all_of_it_without_scrolling(browser, page):
-    open_page(browser, page, 1440, 900)
+    open_page(browser, page, size=(1440, 900))
     assert browser.find_element("css selector", ".first h2").text == TITLE
     assert browser.find_element("css selector", ".first .lead").text == "Of 12 cells."  # without the link of the check
     for part in (".abilities", "#ask"):
@@ -60,7 +52,7 @@ def test_desktop_shows_all_of_it_without_scrolling(browser, page):
 
 
 def test_phone_shows_three_columns_and_both_lists(browser, page):
-    open_page(browser, page, 390, 844)
+    open_page(browser, page, size=(390, 844))
     headings = browser.find_elements("css selector", ".abilities thead th")
     names = ["adding, T = 10", "copying, T = 10", "parity", "words over S3"]
     assert [heading.text.split("\n")[0] for heading in headings[1:]] == names
@@ -72,7 +64,7 @@ def test_phone_shows_three_columns_and_both_lists(browser, page):
 
 def test_question_is_answered_for_the_chosen_cells(browser, page):
     """The scores are 100 less a thirteenth for each model before, so that the RNN has 38 and scoRNN 100."""
-    open_page(browser, page, 1440, 900)
+    open_page(browser, page, size=(1440, 900))
     first, second = (
         Select(browser.find_element("css selector", f"#ask [name={name}]")) for name in ("first", "second")
     )
@@ -93,9 +85,9 @@ def test_question_is_answered_for_the_chosen_cells(browser, page):
 
 
 def test_matrix_is_one_click_away_and_keeps_its_headings(browser, page):
-    open_page(browser, page, 1440, 500)
+    open_page(browser, page, size=(1440, 500))
     browser.find_element("link text", "Every model on 4 tasks").click()
-    waiting(browser, 20).until(lambda _: box(browser, "#solves")["height"])
+    wait(browser, "return document.querySelector('#solves').getBoundingClientRect().height")
     assert browser.find_element("css selector", "nav a[aria-current]").text == "Every model"
     scrolled = "const node = document.querySelector('#matrix .scroll'); node.scrollTop = 200; return node.scrollTop"
     assert browser.execute_script(scrolled) > 50

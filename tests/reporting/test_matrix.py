@@ -18,7 +18,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.analysis.scores import score_of
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
-from orthobench.reporting.account import matrix as matrix_module
+from orthobench.reporting.account import editions, matrix, matrix_cell
 from orthobench.reporting.account.account import Account
 from orthobench.reporting.account.matrix import ResultMatrix, compute_matrix
 from orthobench.reporting.account.names import short_labels
@@ -533,7 +533,8 @@ def test_model_with_all_tuned_columns_has_one_score_over_them(monkeypatch, datab
         for seed, score in enumerate(values):
             run = experiment(model, "last", [])
             database.run(run, seed, test=[BASELINE * (1 - score)] * 4, sequence_length=str(length))
-    monkeypatch.setattr(matrix_module, "how_judged", lambda condition, variant: "tuned")
+    for module in (editions, matrix, matrix_cell):
+        monkeypatch.setattr(module, "how_judged", lambda condition, variant: "tuned")
     rows = {row.model: row.overall for row in matrix_of(database).rows}
     assert rows["lstm"] is None
     assert rows["rnn"].value == pytest.approx(trim_mean([*scores["rnn", 100], *scores["rnn", 200]], 0.25))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.pages import add_run, waiting
+from support.browsing import open_page, wait
+from support.pages import add_run
 
 from orthobench.papers import find_paper
 from orthobench.reporting.account.scope import Scope
@@ -52,19 +53,8 @@ def page(tmp_path_factory) -> Path:
 @pytest.fixture(params=SIZES)
 def first_screen(browser, page, request):
     """The page as a reader finds it, on a desktop and on a phone."""
-    width, height = SIZES[request.param]
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": request.param == "phone"},
-    )
-    browser.get("about:blank")
-    browser.get(page.as_uri())
-    wait(browser, "return 'ready' in document.documentElement.dataset")
+    open_page(browser, page, size=SIZES[request.param])
     return browser
-
-
-def wait(browser, script: str, *arguments) -> None:
-    waiting(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
 
 
 def click(browser, selector: str, words: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.pages import add_run, waiting
+from support.browsing import open_page, wait
+from support.pages import add_run
 
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
@@ -17,6 +18,7 @@ MODELS = (
     *("urnn", "full_urnn", "eurnn", "ind_rnn", "deltanet", "rwkv7", "mlstm", "slstm", "antisymmetric"),
 )
 LAST = "antisymmetric"
+DESKTOP = (1440, 900)
 SHOWN = "#measured .filtered:not([hidden])"
 PLOT = f"document.querySelector('{SHOWN} .chart:not([hidden]) .plot')"
 
@@ -38,18 +40,6 @@ def page(tmp_path_factory) -> Path:
         return write_html(store, folder / "page.html", Scope(), {})
 
 
-def open_page(browser, page: Path, fragment: str, width: int = 1440, height: int = 900) -> None:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get("about:blank")
-    browser.get(page.as_uri() + fragment)
-    wait(browser, "return 'ready' in document.documentElement.dataset")
-
-
-def wait(browser, script: str):
-    return waiting(browser, 20).until(lambda _: browser.execute_script(script))
-
-
 def legend(browser) -> list[str]:
     wait(browser, f"return {PLOT}.drawn")
     entries = browser.find_elements("css selector", f"{SHOWN} .chart:not([hidden]) .legend button")
@@ -57,7 +47,7 @@ def legend(browser) -> list[str]:
 
 
 def test_task_opens_on_the_condition_with_most_models_and_trials_stay_out(browser, page):
-    open_page(browser, page, "#task-adding")
+    open_page(browser, page, "#task-adding", DESKTOP)
     assert browser.find_element("css selector", "#conditions [aria-current]").text == "adding, T = 10"
     board = "const { scrollWidth, clientWidth } = document.querySelector('.filtered:not([hidden]) .tall');"
     assert browser.execute_script(f"{board} return scrollWidth <= clientWidth")
@@ -70,9 +60,9 @@ def test_task_opens_on_the_condition_with_most_models_and_trials_stay_out(browse
 
 
 def test_chosen_model_stands_out_in_every_chart(browser, page):
-    open_page(browser, page, "#task-adding")
+    open_page(browser, page, "#task-adding", DESKTOP)
     condition = browser.find_element("css selector", SHOWN).get_attribute("id")
-    open_page(browser, page, f"#{condition}?model={LAST}")
+    open_page(browser, page, f"#{condition}?model={LAST}", DESKTOP)
     line = f"{PLOT}.data.find(({{ meta, line }}) => meta?.model === '{LAST}' && line.width)"
     assert wait(browser, f"return {PLOT}.drawn && {line}.line.width") == 4
     ink = browser.execute_script("return getComputedStyle(document.documentElement).getPropertyValue('--ink')")
@@ -93,7 +83,7 @@ def test_chosen_model_stands_out_in_every_chart(browser, page):
 
 
 def test_page_of_a_model_has_one_condition_on_three_screens(browser, page):
-    open_page(browser, page, "#model-lstm")
+    open_page(browser, page, "#model-lstm", DESKTOP)
     sections = browser.find_elements("css selector", "#measured .filtered")
     assert sum(section.is_displayed() for section in sections) == 1
     wait(browser, f"return {PLOT}.drawn && document.querySelector('#about table')")
@@ -103,14 +93,14 @@ def test_page_of_a_model_has_one_condition_on_three_screens(browser, page):
 
 def test_first_row_is_in_sight_at_200_percent(browser, page):
     for fragment, row in (("#task-adding", f"{SHOWN} .board tbody tr"), ("#matrix", "#solves tbody tr")):
-        open_page(browser, page, fragment, 720, 450)
+        open_page(browser, page, fragment, (720, 450))
         bottom = browser.execute_script(f"return document.querySelector('{row}').getBoundingClientRect().bottom")
         assert 0 < bottom <= 450
 
 
 def test_variant_with_three_seeds_stands_for_its_model_between_rivals(browser, page):
     """One seed of another learning rate is better, and so it is on the page of the task (`precedence`)."""
-    open_page(browser, page, "#mine?model=lstm")
+    open_page(browser, page, "#mine?model=lstm", DESKTOP)
     table = "[...document.querySelectorAll('[data-condition] tr[aria-current]')]"
     cells = "map((row) => [row.querySelector('.rank').textContent, row.cells[3].textContent])"
     assert ["2", "3 of 3"] in wait(browser, f"return {table}.length && {table}.{cells}")
@@ -118,7 +108,7 @@ def test_variant_with_three_seeds_stands_for_its_model_between_rivals(browser, p
 
 def test_no_rule_asks_which_view_is_hidden(browser, page):
     """With such a rule (:has), Chromium styles the whole page again after each change, for seconds with 3,000 runs."""
-    open_page(browser, page, "#task-adding")
+    open_page(browser, page, "#task-adding", DESKTOP)
     rules = "[...document.styleSheets].flatMap(({ cssRules }) => [...cssRules]).map(({ cssText }) => cssText)"
     assert browser.execute_script(f"return {rules}.filter((text) => text.includes(':has(')).length") == 0
     width = "return getComputedStyle(document.querySelector('main')).maxWidth"

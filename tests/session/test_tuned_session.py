@@ -20,7 +20,8 @@ import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import Choice, choice_of, how_judged
 from orthobench.analysis.statistics import curve_end
-from orthobench.reporting.account.matrix import EDGES, compute_matrix
+from orthobench.reporting.account.matrix import compute_matrix
+from orthobench.reporting.account.matrix_cell import EDGES
 from orthobench.session.tuned_session import _undecided
 from orthobench.settings import text
 from orthobench.store import Run, open_store

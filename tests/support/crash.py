@@ -42,6 +42,7 @@ FILES = {  # the stage of a run by watched file or folder; the first that fits c
     "training/checkpoint.py": "checkpoint",
     "training/lifecycle.py": "start",
     "training/loop.py": "training",
+    "training/evaluator.py": "training",
     "training/recording.py": "recording",
     "training/resume.py": "resumption",
 }

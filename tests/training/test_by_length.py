@@ -13,7 +13,7 @@ from orthobench.spec.resolve import resolve
 from orthobench.task import Task
 from orthobench.testing import problems
 from orthobench.training.by_length import ScoresByLength
-from orthobench.training.loop import Evaluator
+from orthobench.training.evaluator import Evaluator
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
 from orthobench.task import TrainingSettings
 from orthobench.tasks.adding import Adding, AddingSettings
-from orthobench.training.optimizers import learning_rate, warmup_iterations
+from orthobench.training.learning_rates import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
 

@@ -87,7 +87,7 @@ def test_stack_is_exported(tiny: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_probes_do_not_change_statistics_and_random_numbers(config: RunConfig) -> None:
-    from orthobench.training.loop import Evaluator
+    from orthobench.training.evaluator import Evaluator
     from orthobench.training.trainer import Trainer
 
     trainer = Trainer(config, config.task_class(config.task_settings, 0, CPU), CPU)

@@ -15,8 +15,8 @@ from orthobench.recurrence import workspace
 from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.tasks.adding import Adding, AddingSettings
+from orthobench.training.evaluator import Evaluator
 from orthobench.training.lifecycle import train
-from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")

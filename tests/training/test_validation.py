@@ -15,8 +15,9 @@ from orthobench.store import open_store
 from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.tasks.cifar10 import CIFAR10
+from orthobench.training.evaluator import Evaluator
 from orthobench.training.lifecycle import train
-from orthobench.training.loop import Evaluator, Interrupted
+from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 

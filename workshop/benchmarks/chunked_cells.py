@@ -3,7 +3,7 @@
 python workshop/benchmarks/chunked_cells.py
 
 Milliseconds of a training step as in `orthobench bench --models`, eager and as a CUDA graph, the sizes of chunks, and
-whether computing W pays on a GPU. `cuda_cells.py` compares the gradients of all models with those on the CPU.
+whether computing W pays on a GPU.
 """
 
 from __future__ import annotations

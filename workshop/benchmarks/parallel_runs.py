@@ -3,15 +3,14 @@
     python workshop/benchmarks/parallel_runs.py [--epochs 1]
 
 Trains the same runs both ways in fresh processes, as `orthobench sweep -j` does, and prints the training iterations a
-second of all runs together, with and without the processes' start. Both ways are measured in turns on a quiet machine;
-on a busy one the shares mean little.
+second of all runs together, from the times that the runs record. Both ways are measured in turns on a quiet machine; on
+a busy one the shares mean little.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from contextlib import nullcontext
 
 import torch
@@ -34,8 +33,8 @@ RUNS = (
 SMALL = {"train_size": "2000", "test_size": "200"}
 
 
-def measure(task: str, model: str, settings: dict[str, str], at_once: int, count: int) -> tuple[float, float]:
-    """Iterations a second of this many runs together: of the whole time, and of that without the starts."""
+def measure(task: str, model: str, settings: dict[str, str], at_once: int, count: int) -> float:
+    """Training iterations a second of this many runs together."""
     cores = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
@@ -46,13 +45,10 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
         executor = ProcessExecutor(
             store, [None] * at_once, cores, lambda _: nullcontext(EventSink()), lambda: False, print
         )
-        start_time = time.perf_counter()
         outcomes = list(executor.run(jobs))
-        whole = time.perf_counter() - start_time
         assert all(outcome.ending.is_result for outcome in outcomes), outcomes
         runs = store.runs()
-        iterations = sum(run.iterations for run in runs)
-        return iterations / whole, at_once * iterations / sum(run.seconds["train"] for run in runs)
+        return at_once * sum(run.iterations for run in runs) / sum(run.seconds["train"] for run in runs)
 
 
 def main() -> None:
@@ -61,19 +57,17 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=2)
     arguments = options.parse_args()
     cores = torch.get_num_threads()
-    print(f"{cores} cores; iterations a second: training alone, in brackets with everything")
+    print(f"{cores} cores; training iterations a second")
     for task, model, settings in RUNS:
         every = SMALL | settings | {"epochs": arguments.epochs}
-        ways: dict[int, list[tuple[float, float]]] = {1: [], cores: []}
+        ways: dict[int, list[float]] = {1: [], cores: []}
         for _ in range(arguments.rounds):
-            for at_once, times in ways.items():
-                times.append(measure(task, model, every, at_once, cores))
-        (alone, alone_training), (together, together_training) = (
-            (max(whole for whole, _ in times), max(training for _, training in times)) for times in ways.values()
-        )
+            for at_once, rates in ways.items():
+                rates.append(measure(task, model, every, at_once, cores))
+        alone, together = (max(rates) for rates in ways.values())
+        label = f"{task}, {model}"
         print(
-            f"{task + ', ' + model:<18} one on all cores {alone_training:7.1f} ({alone:6.1f})   "
-            f"one a core {together_training:7.1f} ({together:6.1f})   x {together_training / alone_training:.2f}",
+            f"{label:<18} one on all cores {alone:7.1f}   one a core {together:7.1f}   x {together / alone:.2f}",
             flush=True,
         )
 

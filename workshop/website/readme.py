@@ -21,7 +21,8 @@ from orthobench.analysis.statistics import FEWEST_SEEDS
 from orthobench.planning.tuned_protocol import protocol
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.account.abilities import compute_abilities
-from orthobench.reporting.account.matrix import MatrixCell, compute_matrix, families_of_models
+from orthobench.reporting.account.matrix import compute_matrix, families_of_models
+from orthobench.reporting.account.matrix_cell import MatrixCell
 from orthobench.reporting.account.paper_views import distinct_numbers
 from workshop.website import findings
 from workshop.website.abilities_picture import picture

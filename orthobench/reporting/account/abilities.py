@@ -19,15 +19,8 @@ from orthobench.analysis.judged import WORDS
 from orthobench.analysis.placement import step_milliseconds
 from orthobench.analysis.scores import all_solve
 from orthobench.errors import counted, shell_command
-from orthobench.reporting.account.matrix import (
-    FAMILIES,
-    MatrixCell,
-    MatrixColumn,
-    MatrixRow,
-    ResultMatrix,
-    gains,
-    word_of_column,
-)
+from orthobench.reporting.account.matrix import FAMILIES, MatrixColumn, MatrixRow, ResultMatrix, word_of_column
+from orthobench.reporting.account.matrix_cell import MatrixCell, gains
 from orthobench.reporting.account.names import MEASURES, in_words, short_title
 from orthobench.store import Run
 

@@ -9,45 +9,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orthobench.analysis.by_length import HELD, holds_beyond
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.horizons import fits
-from orthobench.analysis.inference import MEANINGS, Standing, seeds_of_ranking, standings_in_ranking
-from orthobench.analysis.judged import WORDS, Choice, Judged, choice_of, first_paper, how_judged, precedence
+from orthobench.analysis.inference import seeds_of_ranking, standings_in_ranking
+from orthobench.analysis.judged import WORDS, Judged, first_paper, how_judged, precedence
 from orthobench.analysis.overall import Overall, overall
-from orthobench.analysis.rate_search import Edge
 from orthobench.analysis.scores import all_solve
 from orthobench.analysis.statistics import FEWEST_SEEDS
-from orthobench.analysis.variants import group, newer_version
+from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
+from orthobench.reporting.account.editions import find_editions, is_comparison, members
+from orthobench.reporting.account.matrix_cell import MatrixCell, cell_of, gains
 from orthobench.reporting.account.names import KINDS, MEASURES, NO_LABELS, in_words, name_of, short_labels
 from orthobench.settings import text
 from orthobench.spec.index import built_in
 from orthobench.store import Run
 
-WHITE_FROM = 0.79
-"""From here on, a cell of the light page is so dark that white text has the higher contrast, at least 4.5:1."""
-TRIED = "tried"
-"""The tag of runs that were tried while searching for settings."""
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
 TRAINS = re.compile(r"(.*_)?(learning_rate|optimizer)|weight_decay|decay_exempt")
 """The settings of a model that separate no rows, because they say how it trains and not what it is."""
 FILL = "orthobench compare-tuned"
 """The command that fills the first block."""
-HOW: Mapping[Judged, str] = {
-    "tuned": "tuned: the best trial",
-    "published": "the settings of a paper's experiment",
-    "own": "settings of its own, not tuned",
-    "quick": "a quick preset",
-}
-EDGES = {
-    "highest": "at the highest learning rate of the search, beyond which a better one may be",
-    "lowest": "at the lowest learning rate of the search, beyond which a better one may be",
-}
-CANNOT = "linear in its inputs, so it cannot solve the task"
 FAMILIES = {
     "orthogonal": "Orthogonal, unitary",
     "gated": "Gated",
@@ -59,134 +43,6 @@ FAMILIES = {
 """The families of built-in models and those of users' models, in order, in words; others have their own names."""
 MANY, SPARSE = 40, 0.25
 """Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """How far a model gets on a task: 0 is the best predictor without memory, and 1 is a perfect value (`score_of`).
-
-    Attributes:
-        condition: the task with its settings.
-        variant: the model's variant that stands for it on this task (`precedence`).
-        score: the median over seeds.
-        low: the lowest seed.
-        high: the highest seed.
-        fits: whether the model holds the lengths of the training sequences; None if they are not tested.
-        holds_beyond: whether the median seed holds the multiples of the trained length; None if they are not tested.
-        judged: how the number came about.
-        choice: how a search chose the variant; None unless it is tuned.
-        linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
-            its inputs; empty if it could.
-        standing: how the cell stands next to the best one of its column with three seeds; None for the best.
-        is_compared: whether it is compared with the others: not if its training and validation data are divided in
-            another way than those of most.
-    """
-
-    condition: Condition
-    variant: VariantData
-    score: float
-    low: float
-    high: float
-    fits: bool | None
-    holds_beyond: bool | None
-    judged: Judged = "own"
-    choice: Choice | None = None
-    linear: str = ""
-
-    @property
-    def how(self) -> str:
-        """How the number came about, as labels."""
-        parts = [self.chosen_here or HOW[self.judged]]
-        if self.choice:
-            parts += [f"trials: {self.choice.trials}", f"fresh seeds: {self.seeds}"]
-        if self.edge:
-            parts.append(EDGES[self.edge])
-        if self.linear:
-            parts.append(f"{CANNOT}: {self.linear}")
-        return "; ".join(parts)
-
-    @property
-    def chosen_here(self) -> str:
-        """Why some settings of the cell's experiment were chosen here, in words; "" if all have a source."""
-        experiment = self.variant.experiment
-        if experiment is None or not experiment.own_settings or self.judged == "tuned":
-            return ""
-        return " ".join(["settings of a paper's experiment, some of which this project chose.", *experiment.notes])
-
-    @property
-    def edge(self) -> Edge:
-        """Whether the model was tuned, its rate is the highest or the lowest of the search, and it could be better."""
-        return self.choice.edge if self.choice and round(100 * self.score) < 100 else ""
-
-    @property
-    def version(self) -> str:
-        """The version of the model whose runs these are, if it has a newer one; else ""."""
-        return str(self.variant.run.spec["model_version"]) if newer_version(self.variant.run) else ""
-
-    @property
-    def raw(self) -> str:
-        """The median of the metric itself, as published numbers have it."""
-        value = self.variant.median
-        return "" if value is None else f"{value.value:.3g}"
-
-    @property
-    def printed(self) -> str:
-        """The published number for these settings, if there is one."""
-        printed = self.variant.printed
-        return "" if printed is None else printed.text
-
-    standing: Standing | None = None
-    is_compared: bool = False
-
-    @property
-    def is_best(self) -> bool:
-        """Whether the cell learns something, and is the best of its column or as good as its seeds show.
-
-        With fewer than three seeds it is not.
-        """
-        is_good = self.standing in (None, Standing.OVERLAPS, Standing.SOLVE)
-        return self.is_compared and not self.has_few_seeds and self.learns and is_good
-
-    @property
-    def learns(self) -> bool:
-        return self.variant.learns
-
-    @property
-    def standing_words(self) -> str:
-        """How the cell stands next to the best one, in words."""
-        if not self.is_compared:
-            return "its data are divided in another way than those of the others, so it is not compared"
-        if not self.learns:
-            return "it learns nothing"
-        if self.standing is None:
-            return "too few seeds to call it the best" if self.has_few_seeds else "the best"
-        return MEANINGS[self.standing].replace("the first", "the best")
-
-    @property
-    def is_far(self) -> bool:
-        """Whether white text is easier to read on the cell's colour than black text."""
-        return self.score > WHITE_FROM
-
-    @property
-    def seeds(self) -> int:
-        return len(self.variant.scores)
-
-    @property
-    def has_few_seeds(self) -> bool:
-        return self.seeds < FEWEST_SEEDS
-
-    @property
-    def loses(self) -> bool:
-        """Whether the model holds the training lengths and does not hold longer ones (`HELD`).
-
-        The score is of the longer ones if a task is tested on a range of lengths, and else of the trained length.
-        """
-        return (self.fits is True and self.score < HELD) or (self.holds_beyond is False and self.score >= HELD)
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether the seeds differ in whole percents."""
-        return round(100 * self.low) != round(100 * self.high)
 
 
 @dataclass(frozen=True)
@@ -208,7 +64,7 @@ class MatrixColumn:
     @property
     def paper(self) -> str:
         """The paper whose experiments `run` takes first of those with a cell here, by its key; "" without any."""
-        return first_paper(variant for condition in self.conditions for variant in _members(condition))
+        return first_paper(variant for condition in self.conditions for variant in members(condition))
 
     @property
     def is_folded(self) -> bool:
@@ -301,17 +157,17 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     Args:
         labels: the user's names of models, by their stored names.
     """
-    editions = find_editions([condition for condition in conditions if _members(condition)])
-    current = [condition for condition in map(editions.without_earlier, conditions) if _members(condition)]
+    editions = find_editions([condition for condition in conditions if members(condition)])
+    current = [condition for condition in map(editions.without_earlier, conditions) if members(condition)]
     compared = [
         condition
         for condition in current
-        if condition.key in editions.later or _block([condition]) == "tuned" or _is_comparison(condition)
+        if condition.key in editions.later or _block([condition]) == "tuned" or is_comparison(condition)
     ]
     chosen = compared or current
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
-    alike = [sorted(each, key=lambda condition: -len(_members(condition))) for each in group(chosen, _same_data)]
+    alike = [sorted(each, key=lambda condition: -len(members(condition))) for each in group(chosen, _same_data)]
     columns = []
     for is_folded in (False, True):  # apart, because folded columns would lengthen the names of the others
         own = [each for each in alike if (_block(each) == "quick") == is_folded]
@@ -325,10 +181,10 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
     papers_of = [column.paper for column in columns]
     placed = (
-        (number, _cell(condition, variant))
+        (number, cell_of(condition, variant))
         for number, column in enumerate(columns)
         for condition in column.conditions
-        for variant in _members(condition)
+        for variant in members(condition)
     )
     for number, cell in placed:
         run = cell.variant.run
@@ -420,74 +276,6 @@ def families_of_models() -> dict[str, str]:
     return {model["name"]: model["family"] for model in models if model.get("family")}
 
 
-def _members(condition: Condition) -> list[VariantData]:
-    """Return the variants of a condition that have a value from 0 to 1."""
-    if condition.baseline is None or condition.perfect is None:
-        return []
-    runs = [run for variant in condition.variants for run in variant.runs]
-    scored = [each for each in condition.variants if each.median and (each.experiment or TRIED not in each.tags)]
-    is_whole = any(run.solved_at is not None or run.epochs >= 1 for run in runs)
-    # A comparison that tuned all models alike counts also if its iterations are fewer than an epoch's.
-    if not is_whole and not any(how_judged(condition, variant) == "tuned" for variant in scored):
-        return []
-    plain = {variant.run.model for variant in scored if not variant.tags}
-    return [each for each in scored if each.experiment or not each.tags or each.run.model not in plain]
-
-
-@dataclass(frozen=True)
-class Editions:
-    """Which conditions are earlier editions of others.
-
-    A condition is an earlier edition if all its variants have tags, and another one has its task, its texts in
-    settings, variants without tags, and most of its models.
-
-    Attributes:
-        earlier: the keys of the earlier editions.
-        later: the keys of those that replace a comparison of several models, and count as comparisons themselves.
-        tags: the tags of replaced comparisons. Their runs are left out on every task, even one without a later edition.
-    """
-
-    earlier: frozenset[str]
-    later: frozenset[str]
-    tags: frozenset[str]
-
-    def without_earlier(self, condition: Condition) -> Condition:
-        """Return a condition without the variants of earlier editions."""
-        variants = [] if condition.key in self.earlier else condition.variants
-        return replace(condition, variants=[each for each in variants if not self.tags.intersection(each.tags)])
-
-
-def find_editions(conditions: Sequence[Condition]) -> Editions:
-    """Find the earlier editions among conditions that have members."""
-
-    def names(condition: Condition) -> tuple[str, list[tuple[str, str]]]:
-        texts = [(name, value) for name, value in condition.settings.items() if isinstance(value, str)]
-        return condition.task, sorted(texts)
-
-    def is_tagged(condition: Condition) -> bool:
-        return all(variant.tags for variant in _members(condition))
-
-    def models(condition: Condition) -> set[str]:
-        return {variant.run.model for variant in _members(condition)}
-
-    untagged = [condition for condition in conditions if not is_tagged(condition)]
-    earlier, later, tags = set[str](), set[str](), set[str]()
-    for condition in filter(is_tagged, conditions):
-        own = models(condition)
-        newer = [
-            other.key
-            for other in untagged
-            if names(other) == names(condition) and 2 * len(own & models(other)) > len(own)
-        ]
-        if newer:
-            earlier.add(condition.key)
-            if _is_comparison(condition):
-                later.update(newer)
-                tags.update(tag for variant in _members(condition) for tag in variant.tags if tag != TRIED)
-    replaced = {c.key for c in conditions if all(tags.intersection(variant.tags) for variant in _members(c))}
-    return Editions(frozenset(earlier | replaced), frozenset(later), frozenset(tags))
-
-
 def _same_data(condition: Condition) -> str:
     """Return a text that two conditions share if only their division into training and validation differs."""
     match condition.settings:
@@ -497,60 +285,20 @@ def _same_data(condition: Condition) -> str:
             return json.dumps([condition.task, settings], sort_keys=True)
 
 
-def _is_comparison(condition: Condition) -> bool:
-    """Return whether a condition has an experiment of a paper, or several models with three seeds."""
-    members = _members(condition)
-    of_paper = any(variant.experiment for variant in members)
-    return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEWEST_SEEDS}) > 1
-
-
-def gains(variant: VariantData) -> list[float]:
-    """Return the distance of each seed's end from its baseline, the greater the better; -infinity if it diverged."""
-    sign = variant.run.main_metric.sign
-    return [sign * (run.baselines[run.metric] - value) for run, value in variant.scored]
-
-
 def _precedence(cell: MatrixCell, paper: str) -> tuple[bool | int | float, ...]:
     return precedence(cell.condition, cell.variant, paper)
 
 
-def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
-    scores = variant.solved_shares
-    return MatrixCell(
-        condition,
-        variant,
-        statistics.median(scores),
-        min(scores),
-        max(scores),
-        fits(variant),
-        holds_beyond(variant),
-        how_judged(condition, variant),
-        choice_of(condition, variant),
-        _why_linear_fails(variant.run),
-    )
-
-
 def _models_of(column: MatrixColumn) -> int:
     """Return the number of models with a result in a column."""
-    return len({variant.run.model for condition in column.conditions for variant in _members(condition)})
+    return len({variant.run.model for condition in column.conditions for variant in members(condition)})
 
 
 def _block(conditions: Sequence[Condition]) -> Judged:
     """Return the block of the column of these conditions."""
-    found = {how_judged(condition, variant) for condition in conditions for variant in _members(condition)}
+    found = {how_judged(condition, variant) for condition in conditions for variant in members(condition)}
     first: tuple[Judged, ...] = ("tuned", "published", "own", "quick")
     return next((block for block in first if block in found), "own")
-
-
-def _why_linear_fails(run: Run) -> str:
-    """Return why a built-in model with these settings cannot solve its task; "" if it may, or if it is not affine."""
-    plugins = built_in()["plugins"]
-    needed = plugins.get(f"model/{run.model}", {}).get("affine_if")
-    settings = run.spec["model_settings"]
-    if needed is None or any(settings.get(name) != value for name, value in needed.items()):
-        return ""
-    why: str = plugins.get(f"task/{run.task}", {}).get("affine_fails", "")
-    return why
 
 
 def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
@@ -558,7 +306,7 @@ def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
     counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for condition in conditions:
         by_model: dict[str, list[VariantData]] = {}
-        for variant in _members(condition):
+        for variant in members(condition):
             by_model.setdefault(variant.run.model, []).append(variant)
         for model, variants in by_model.items():
             settings = [variant.run.spec["model_settings"] for variant in variants]

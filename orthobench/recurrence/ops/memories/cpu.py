@@ -8,7 +8,7 @@ their heads are split over the threads, which does not change results.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,44 +24,136 @@ from orthobench.recurrence.threads import ranges
 _SMALL = 1 << 19  # multiplications; below, starting a thread costs more than it saves
 
 
-@kernel(decaying_memory, "cpu")
-class Memories(Kernel):
-    """The kernels of `decaying_memory`."""
+class MemoryKernel(Kernel):
+    """A kernel of memories. Its C functions are called `{functions}_forward` and `{functions}_backward`.
+
+    Attributes:
+        splits_heads: whether the heads of all rows are split over the threads, and not groups of rows.
+    """
 
     forgets_states = True
+    functions: ClassVar[str]
+    splits_heads: ClassVar[bool] = False
+
+    @classmethod
+    def sizes(cls, x: Tensor, arguments: Arguments) -> dict[str, Any]:
+        """Return the numbers of the problem."""
+        heads, keys = (arguments.parameters[name] for name in ("heads", "key_size"))
+        values = arguments.state[0].shape[1] // (heads * keys)
+        return {"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "values": values}
+
+    @classmethod
+    def columns(cls, sizes: Mapping[str, int]) -> int:
+        """Return the number of multiplications that a step takes for a row of a memory."""
+        return sizes["values"]
+
+    @classmethod
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        (start,), sizes = arguments.state, cls.sizes(x, arguments)
+        steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
+        y, end = workspace.take(steps, batch, arguments.parameters["reads"] * heads * values), torch.empty_like(start)
+        starts = None
+        if keep:
+            groups, size = (getattr(call_c.kernels(), f"{cls.functions}_{each}") for each in ("groups", "size"))
+            starts = workspace.take(batch * heads, groups(steps) * size(sizes["keys"], values))
+        fields = {**_vectors(arguments), "start": start, "y": y, "end": end, "starts": starts}
+        cls._run("forward", x, arguments, sizes, fields)
+        return (y,), (end, x, starts)
+
+    @classmethod
+    def _backward(
+        cls, x: Tensor, arguments: Arguments, tape: Tape, sizes: dict[str, Any], fields: dict[str, Any]
+    ) -> Tensor:
+        """Run the backward pass, fill the tape's norms, and return the gradient of the state."""
+        (start,) = arguments.state
+        dstart = torch.empty_like(start)
+        norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
+        tensors = {"start": start, "grad_end": tape.final[0], "dstart": dstart, "norms": norms}
+        cls._run("backward", x, arguments, sizes, fields | tensors)
+        for out in tape.norms:
+            assert norms is not None
+            torch.sqrt(norms.sum(-1), out=out)
+        return dstart
+
+    @classmethod
+    def _run(
+        cls, direction: str, x: Tensor, arguments: Arguments, sizes: dict[str, Any], fields: dict[str, Any]
+    ) -> None:
+        """Run one direction over all steps, with groups of rows, or the heads of all rows, split over the threads."""
+        batch, units = sizes["batch"], sizes["batch"] * sizes["heads"]
+        products = sizes["steps"] * units * sizes["keys"] * cls.columns(sizes)
+        threads, groups = torch.get_num_threads() if products > _SMALL else 1, call_c.row_groups(batch)
+        shares = ranges(units, threads) if cls.splits_heads else call_c.ranges_of_groups(batch, groups, threads)
+        call_c.run_ranges(f"{cls.functions}_{direction}", shares, x=x, weight=arguments.weight, **sizes, **fields)
+
+
+@kernel(decaying_memory, "cpu")
+class Memories(MemoryKernel):
+    """The kernels of `decaying_memory`."""
+
+    functions = "memories"
+    splits_heads = True
 
     @staticmethod
     def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         """Return whether these inputs are a projection of few inputs, which need no gradient, and no output is read."""
         return not parameters["reads"] and isinstance(x, Projection) and has_few_inputs(x)
 
-    @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        if arguments.parameters["reads"]:
-            return _forward("memories", x, arguments, {}, keep)
-        (start,), sizes = arguments.state, _sizes(x, arguments)
+    @classmethod
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        if not arguments.parameters["reads"]:
+            return FinalMemories.forward(x, arguments, keep)
+        return super().forward(x, arguments, keep)
+
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
+        if not arguments.parameters["reads"]:
+            return FinalMemories.backward(arguments, tape)
+        _, x, starts = tape.saved
+        assert x is not None
+        dx, dweight = workspace.take(*x.shape), torch.empty_like(arguments.weight)
+        fields = {"dx": dx, "dweight": dweight, "starts": starts, "grad_y": tape.gradient}
+        return Gradients(dx, dweight, (cls._backward(x, arguments, tape, cls.sizes(x, arguments), fields),))
+
+
+class FinalMemories(MemoryKernel):
+    """The kernel of `decaying_memory` without readings."""
+
+    functions = "final_memories"
+
+    @classmethod
+    def sizes(cls, x: Tensor, arguments: Arguments) -> dict[str, Any]:
+        inputs = 0 if arguments.parameters.get("input_weight") is None else x.shape[2]
+        return super().sizes(x, arguments) | {"inputs": inputs, "groups": call_c.row_groups(x.shape[1])}
+
+    @classmethod
+    def columns(cls, sizes: Mapping[str, int]) -> int:
+        return sizes["inputs"] or sizes["values"]
+
+    @classmethod
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        (start,), sizes = arguments.state, cls.sizes(x, arguments)
         end, sums, inputs = torch.empty_like(start), None, sizes["inputs"]
         if keep and inputs:
             sums = workspace.take(len(start), sizes["heads"], inputs, matrix_products.padded(sizes["keys"]))
-        tensors = {"start": start, "end": end, "sums": sums, "input_weight": arguments.parameters.get("input_weight")}
-        _run("final_memories_forward", x, arguments, tensors)
+        fields = {**_vectors(arguments), "start": start, "end": end, "sums": sums}
+        cls._run("forward", x, arguments, sizes, fields)
         return (x.new_empty(*x.shape[:2], 0),), (end, x, sums)
 
-    @staticmethod
-    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         _, x, kept = tape.saved
         assert x is not None
-        weight, dweight = arguments.parameters.get("input_weight"), torch.empty_like(arguments.weight)
+        weight, dweight, sizes = (
+            arguments.parameters.get("input_weight"),
+            torch.empty_like(arguments.weight),
+            cls.sizes(x, arguments),
+        )
         dx = workspace.take(*x.shape) if weight is None else None
-        gradients = {"dx": dx, "dweight": dweight}
-        if arguments.parameters["reads"]:
-            fields = gradients | {"starts": kept, "grad_y": tape.gradient}
-            return Gradients(dx, dweight, (_backward("memories", x, arguments, tape, fields),))
-        sizes = _sizes(x, arguments)
         heads, inputs, values, groups = (sizes[each] for each in ("heads", "inputs", "values", "groups"))
         dinput = x.new_zeros(groups, heads, inputs, matrix_products.padded(values))
-        fields = gradients | {"sums": kept, "input_weight": weight, "dinput_weight": dinput}
-        dstart = _backward("final_memories", x, arguments, tape, fields)
+        fields = {"dx": dx, "dweight": dweight, "sums": kept, "input_weight": weight, "dinput_weight": dinput}
+        dstart = cls._backward(x, arguments, tape, sizes, fields)
         if weight is None:
             return Gradients(dx, dweight, (dstart,))
         by_input = call_c.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
@@ -69,35 +161,40 @@ class Memories(Kernel):
 
 
 @kernel(nonlinear_memory, "cpu")
-class NonlinearMemories(Kernel):
+class NonlinearMemories(MemoryKernel):
     """The kernel of `nonlinear_memory`."""
 
-    forgets_states = True
+    functions = "nonlinear_memories"
 
-    @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        return _forward("nonlinear_memories", x, arguments, _vectors(arguments), keep)
+    @classmethod
+    def sizes(cls, x: Tensor, arguments: Arguments) -> dict[str, Any]:
+        numbers = {"reads": int(arguments.parameters["reads"]), "groups": call_c.row_groups(x.shape[1])}
+        return super().sizes(x, arguments) | numbers
 
-    @staticmethod
-    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+    @classmethod
+    def columns(cls, sizes: Mapping[str, int]) -> int:
+        return sizes["values"] ** 2
+
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         _, x, starts = tape.saved
         assert x is not None
-        transition, sizes = arguments.parameters["transition"], _sizes(x, arguments)
+        transition, sizes = arguments.parameters["transition"], cls.sizes(x, arguments)
         columns = matrix_products.padded(sizes["values"])
         sums = x.new_zeros(sizes["groups"], *transition.shape[:2], columns)
         gradients = {"dx": workspace.take(*x.shape), "dweight": torch.empty_like(arguments.weight), "dtransition": sums}
         fields = {**gradients, "transition": transition, "starts": starts}
         fields["grad_y"] = tape.gradient if sizes["reads"] else None
-        dstart = _backward("nonlinear_memories", x, arguments, tape, fields)
+        dstart = cls._backward(x, arguments, tape, sizes, fields)
         summed = call_c.total(sums)[..., : sizes["values"]]
         return Gradients(gradients["dx"], gradients["dweight"], (dstart,), {"transition": summed})
 
 
 @kernel(rwkv7, "cpu")
-class RWKV7(Kernel):
+class RWKV7(MemoryKernel):
     """The kernel of `rwkv7`."""
 
-    forgets_states = True
+    functions = "rwkv7"
     adds_first = True
 
     @staticmethod
@@ -105,15 +202,23 @@ class RWKV7(Kernel):
         """Return whether these inputs are a projection of few inputs, which need no gradient."""
         return isinstance(x, Projection) and has_few_inputs(x)
 
-    @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        return _forward("rwkv7", x, arguments, _vectors(arguments), keep)
+    @classmethod
+    def sizes(cls, x: Tensor, arguments: Arguments) -> dict[str, Any]:
+        parameters = arguments.parameters
+        numbers = {
+            "reads": int(parameters["reads"]),
+            "low": parameters["rate_weight"].shape[1],
+            "epsilon": parameters["epsilon"],
+            "inputs": 0 if parameters.get("input_weight") is None else x.shape[2],
+            "groups": call_c.row_groups(x.shape[1]),
+        }
+        return super().sizes(x, arguments) | numbers
 
-    @staticmethod
-    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         end, x, starts = tape.saved
         assert x is not None
-        vectors, groups = _vectors(arguments), call_c.row_groups(x.shape[1])
+        vectors, problem = _vectors(arguments), cls.sizes(x, arguments)
         first = vectors.get("input_first")
         dx, dfirst = (None if "input_weight" in vectors else workspace.take(*x.shape)), None
         if first is not None:
@@ -122,74 +227,17 @@ class RWKV7(Kernel):
         for name in summed.keys() - {"input_first"}:
             *rows, columns = summed[name].shape
             sums[name] = x.new_zeros(
-                groups, *rows, matrix_products.padded(columns) if name in ("weight", "rate_weight") else columns
+                problem["groups"],
+                *rows,
+                matrix_products.padded(columns) if name in ("weight", "rate_weight") else columns,
             )
         gradients = {"dx": dx, "dinput_first": dfirst, **{f"d{name}": each for name, each in sums.items()}}
-        fields = {**vectors, **gradients, "end": end, "starts": starts, "groups": groups}
-        fields["grad_y"] = tape.gradient if arguments.parameters["reads"] else None
-        dstart = _backward("rwkv7", x, arguments, tape, fields)
+        fields = {**vectors, **gradients, "end": end, "starts": starts}
+        fields["grad_y"] = tape.gradient if problem["reads"] else None
+        dstart = cls._backward(x, arguments, tape, problem, fields)
         totals = {name: call_c.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
         return Gradients(dx, totals.pop("weight"), (dstart,), totals | {"input_first": dfirst})
 
 
 def _vectors(arguments: Arguments) -> dict[str, Tensor]:
     return {name: value for name, value in arguments.parameters.items() if isinstance(value, Tensor)}
-
-
-def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any], keep: bool) -> Any:
-    (start,), sizes = arguments.state, _sizes(x, arguments)
-    steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
-    y, end = workspace.take(steps, batch, arguments.parameters["reads"] * heads * values), torch.empty_like(start)
-    starts = None
-    if keep:
-        groups, size = (getattr(call_c.kernels(), f"{name}_{each}") for each in ("groups", "size"))
-        starts = workspace.take(batch * heads, groups(steps) * size(sizes["keys"], values))
-    _run(f"{name}_forward", x, arguments, {**fields, "start": start, "y": y, "end": end, "starts": starts})
-    return (y,), (end, x, starts)
-
-
-def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> Tensor:
-    """Fill the tape's norms, and return the gradient of the state."""
-    (start,) = arguments.state
-    dstart = torch.empty_like(start)
-    norms = x.new_empty(*x.shape[:2], arguments.parameters["heads"]) if tape.norms else None
-    tensors = {"start": start, "grad_end": tape.final[0], "dstart": dstart, "norms": norms}
-    _run(f"{name}_backward", x, arguments, fields | tensors)
-    for out in tape.norms:
-        assert norms is not None
-        torch.sqrt(norms.sum(-1), out=out)
-    return dstart
-
-
-def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
-    """Return the numbers of the problem."""
-    parameters = arguments.parameters
-    heads, keys, reads = (parameters[name] for name in ("heads", "key_size", "reads"))
-    sizes = {"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys}
-    sizes |= {"values": arguments.state[0].shape[1] // (heads * keys)}
-    inputs = 0 if parameters.get("input_weight") is None else x.shape[2]
-    if "key_rate" in parameters:
-        low, epsilon = parameters["rate_weight"].shape[1], parameters["epsilon"]
-        sizes |= {"reads": int(reads), "low": low, "epsilon": epsilon, "inputs": inputs}
-    elif "transition" in parameters:
-        sizes |= {"reads": int(reads), "groups": call_c.row_groups(x.shape[1])}
-    elif not reads:
-        sizes |= {"inputs": inputs, "groups": call_c.row_groups(x.shape[1])}
-    return sizes
-
-
-def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any]) -> None:
-    """Run one direction over all steps, with groups of rows, or the heads of all rows, split over the threads."""
-    sizes = _sizes(x, arguments)
-    batch, units = sizes["batch"], sizes["batch"] * sizes["heads"]
-    columns = sizes["values"]
-    if function.startswith("final_memories"):
-        columns = sizes["inputs"] or columns
-    elif function.startswith("nonlinear"):
-        columns *= columns
-    threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
-    if function.startswith("memories"):
-        shares = ranges(units, threads)
-    else:
-        shares = call_c.ranges_of_groups(batch, call_c.row_groups(batch), threads)
-    call_c.run_ranges(function, shares, x=x, weight=arguments.weight, **sizes, **fields)

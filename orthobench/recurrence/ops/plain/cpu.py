@@ -41,14 +41,15 @@ class Recurrence(dense.DenseKernel):
 
     @classmethod
     def vector(cls, parameters: Mapping[str, Any], name: str) -> Tensor | None:
-        """Return the bias of every real column; the two columns of a complex unit share one entry."""
+        """Return the bias of every real column."""
         bias: Tensor | None = parameters[name]
-        return bias if bias is None or not parameters["activation"].is_complex else bias.repeat_interleave(2)
+        return None if bias is None else parameters["activation"].by_column(bias)
 
     @classmethod
     def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         gradients = super().backward(arguments, tape)
         bias = gradients.parameters.get("bias")
-        if bias is not None and arguments.parameters["activation"].is_complex:
-            gradients.parameters = {**gradients.parameters, "bias": bias[::2].contiguous()}
+        if bias is not None:
+            own = arguments.parameters["activation"].by_unit(bias).contiguous()
+            gradients.parameters = {**gradients.parameters, "bias": own}
         return gradients

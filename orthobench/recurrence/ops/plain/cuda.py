@@ -58,14 +58,14 @@ class Recurrence(PersistentKernel):
 
     @classmethod
     def vector_tensors(cls, parameters: Mapping[str, Any]) -> OptionalTensors:
-        """Return the bias of every real column; the two columns of a complex unit share one entry."""
+        """Return the bias of every real column."""
         bias: Tensor | None = parameters["bias"]
-        is_shared = bias is not None and parameters["activation"].is_complex
-        return [bias.repeat_interleave(2) if is_shared and bias is not None else bias]
+        return [None if bias is None else parameters["activation"].by_column(bias)]
 
     @staticmethod
     def total(arguments: Arguments, sums: Tensor) -> Tensor:
-        return (sums[:, ::2] if arguments.parameters["activation"].is_complex else sums).sum(0)
+        own: Tensor = arguments.parameters["activation"].by_unit(sums)
+        return own.sum(0)
 
 
 def _pre_activations(batch: int, n: int, activation: Activation, generator: np.random.RandomState) -> Tensor:

@@ -68,9 +68,7 @@ class SparseRecurrence(Kernel):
             parts = _parts(layers)
             dweight.view(-1, parts)[places] = call_c.total(sums).view(-1, parts)
         if by_row is not None:
-            dbias = call_c.total(by_row)[: h0.shape[1]]
-            # The two columns of a complex unit have the same gradient of their bias.
-            dbias = dbias[::2].contiguous() if parameters["activation"].is_complex else dbias
+            dbias = parameters["activation"].by_unit(call_c.total(by_row)[: h0.shape[1]]).contiguous()
         return Gradients(dx, dweight, (dh0,), {"bias": dbias})
 
 
@@ -119,8 +117,8 @@ def _run(direction: str, arguments: Arguments, tensors: dict[str, Any]) -> None:
     """Run one direction over all steps, the blocks of batch rows split over the threads."""
     (h0,), parameters = arguments.state, arguments.parameters
     layers, activation, bias = parameters["layers"], parameters["activation"], parameters["bias"]
-    if bias is not None and activation.is_complex:
-        bias = bias.repeat_interleave(2)
+    if bias is not None:
+        bias = activation.by_column(bias)
     tables = forward_tables(layers)
     fields = {"targets": tables.targets, "sources": tables.sources, "bias": bias, "h0": h0}
     fields |= {"weight": _numbers(arguments.weight, layers, tables.places)}
