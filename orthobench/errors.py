@@ -16,9 +16,10 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 """A secret in the query of a URL, such as `?password=` and `&sslpassword=`."""
-_LETTER = r"""(?:[^\s/\\'"<>|:~]|(?<=\w)['"~](?=\w))"""
+_LETTER = r"""(?:[^\s/\\'"<>|:~]|(?<=\w)['"~:](?=\w))"""
 _PATH = re.compile(
-    r"(?:\b(?:file|sqlite[\w+]*):/+|(?<!\w)[A-Za-z]:[\\/]+|\\\\+|(?<![\w.~/\]-])(?:~[\w.-]*)?/(?!/))"
+    r"(?:\b(?i:file|sqlite[\w+]*):/+(?:[A-Za-z]:/)?|(?<!\w)[A-Za-z]:[\\/]+|\\\\+(?:\?\\+(?:[A-Za-z]:\\+)?)?"
+    r"|(?<![\w.~:/\]-])//|(?<![\w.~/\]-])(?:~[\w.-]*)?/(?!/))"
     rf"(?:{_LETTER}(?:(?:{_LETTER}|[ \t])*{_LETTER})?[\\/]+)+({_LETTER}+)[\\/]*"
 )
 """An absolute path of a file or folder that is in another folder, with its name: also of Windows, or as a URL.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orthobench.arrays.arrange import Array, checked, kind_of, of_arrays, to_save
-from orthobench.arrays.tables import Roles, of_table
+from orthobench.arrays.tables import Roles, has_index, of_table
 from orthobench.arrays.words import ANY, KINDS, Kind
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.options.data_folder import data_folder
@@ -79,7 +79,9 @@ class Data:
                     raise UsageError("lengths: the sequences of a list have their own: leave lengths out")
                 given |= {key: _padded(key, given[key]) for key in ("x", "y") if _sequences(given[key])}
                 given["lengths"] = list(map(len, x))
-            arrays: dict[str, Any] = {key: _array(key, each) for key, each in given.items() if each is not None}
+            arrays: dict[str, Any] = {
+                key: _array(key, each) for key, each in given.items() if key == "x" or each is not None
+            }
             self.sequences = of_arrays(**arrays, kind=kind)
         # A setting may still choose what becomes of missing values.
         checked(self.sequences, kind or kind_of(self.sequences.targets), missing="mask")
@@ -133,11 +135,14 @@ def _array(name: str, values: Any) -> Array:
     """Return values as an array of numbers or text.
 
     Raises:
-        UsageError: they are of other types, masked, or sequences of different lengths.
+        UsageError: they are of other types, masked, with an index, or sequences of different lengths.
     """
     is_list = isinstance(values, (list, tuple))
-    if any(map(np.ma.is_masked, values if is_list else [values])):
+    parts = values if is_list else [values]
+    if any(map(np.ma.is_masked, parts)):
         raise UsageError(f"{name} has a mask: give {name}.filled(np.nan), and the setting missing=mask for features")
+    if any(map(has_index, parts)):
+        raise UsageError(f"{name} has an index, which would be lost: give its values, to_numpy(), or one table with it")
     array: Array = _converted(
         name, values, lambda: np.asarray(list(map(_of_tensor, values)) if is_list else _of_tensor(values))
     )

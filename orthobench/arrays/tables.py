@@ -114,7 +114,7 @@ def of_table(
 
     if any(name is not None for name in table.index.names):  # a named index is a column
         table = table.reset_index()
-    elif not (table.index == np.arange(len(table))).all():
+    elif has_index(table):
         raise UsageError("its index has no name: name it, so that it is a column, or write reset_index(drop=True)")
     names = [str(name).strip() for name in table.columns]
     found = _roles(names, roles)
@@ -159,6 +159,11 @@ def of_table(
     )
 
 
+def has_index(values: Any) -> bool:
+    """Return whether a table or column of pandas has an index other than the numbers of its rows."""
+    return hasattr(values, "iloc") and not bool((values.index == np.arange(len(values))).all())
+
+
 def _roles(names: Sequence[str], roles: Roles) -> dict[str, str]:
     """Return the name of the column with each role.
 
@@ -168,7 +173,7 @@ def _roles(names: Sequence[str], roles: Roles) -> dict[str, str]:
     found = {role: name for role, name in roles._asdict().items() if name is not None}
     if strange := [name for name in found.values() if name not in names]:
         raise unknown("column", strange[0], names)
-    if not found and not _parsed(names)[1].any():
+    if not found and names and not _parsed(names)[1].any():
         raise UsageError("its first row is numbers: write a row with the names of the columns above it")
     for role in USUAL.keys() - found.keys():
         fitting = [name for name in names if name.lower() == USUAL[role] and name not in found.values()]
@@ -273,11 +278,12 @@ def _times(name: str, column: pd.Series[Any], texts: Array) -> Array:
     numbers, _ = _parsed(texts)
     if not np.isnan(numbers).any():
         return numbers
-    if all(map(re.compile(r"T?\d\d:").match, texts)):  # times of one day
-        texts = np.array([f"1970-01-01T{text.removeprefix('T')}" for text in texts], object)
-    times = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
-    iso = "is neither a number nor a time of ISO 8601, such as 2024-01-31T09:30: write it so"
+    # By the first one, so that the message names the one that differs. Times of one day have no date.
+    of_day = re.match(r"T?\d\d:", texts[0]) is not None
+    whole = [f"1970-01-01T{text.removeprefix('T')}" if of_day else text for text in texts]
+    times = pd.to_datetime(whole, format="ISO8601", utc=True, errors="coerce")
     # pandas also reads words such as "now", and no time begins with a letter.
-    begins = np.array([text[:1].isdigit() for text in texts])
-    _refuse(name, texts, np.array(times.isna()) | ~begins, iso)
+    begin = re.compile(r"T?\d\d:" if of_day else r"\d")
+    wrong = [begin.match(text) is None for text in texts] | np.array(times.isna())
+    _refuse(name, texts, wrong, "is neither a number nor a time of ISO 8601, such as 2024-01-31T09:30: write it so")
     return times.asi8

@@ -213,7 +213,11 @@ def _message(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return message
-    takes_settings = any("--set" in parameter.opts for parameter in context.command.params)
-    if message.startswith("No such option") and takes_settings:
+    options = {option for parameter in context.command.params for option in parameter.opts}
+    if context.command.name == "run" and re.search(r"extra argument|such option: --(models|seeds|grid)\b", message):
+        message = f"{message.rstrip('.')}: `orthobench sweep TASK --models A,B --seeds N` trains several runs"
+    elif "extra argument" in message and "--models" in options:
+        message = f"{message.rstrip('.')}: models are written --models A,B"
+    elif message.startswith("No such option") and "--set" in options:
         message = f"{message.rstrip('.')}; a setting is written -s NAME=VALUE"
     return f"{message} (help: {context.command_path} --help)"

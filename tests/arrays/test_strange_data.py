@@ -169,6 +169,11 @@ SPARSE = torch.from_numpy(X).to_sparse()
         ({"x": torch.empty(12, 4, 2, device="meta")}, "x is a Tensor that is not an array"),
         ({"x": [SPARSE, SPARSE]}, "x is a list that is not an array"),
         ({"y": [None] * 12}, "Python objects"),
+        ({"x": None}, "x holds Python objects"),
+        ({"x": pd.Series(X[0, :, 0], index=[3, 2, 1, 0]), "y": None}, "x has an index, which would be lost"),
+        ({"x": [pd.DataFrame(part, index=pd.Index([3, 2, 1, 0], name="time")) for part in X]}, "x has an index"),
+        ({"y": pd.Series(Y, index=np.arange(12)[::-1])}, "y has an index"),
+        ({"x": pd.DataFrame(), "y": None}, "its columns are : there is no feature"),
     ],
 )
 def test_arrays_that_numpy_lacks_are_refused(arguments, message):
@@ -196,6 +201,10 @@ def test_short_floats_are_taken(kind):
 
 def test_an_array_without_masked_values_is_taken():
     assert np.array_equal(ob.Data(np.ma.masked_array(X), Y).sequences.steps, X.reshape(-1, 2))
+
+
+def test_a_column_of_pandas_is_taken_without_an_index_of_its_own():
+    assert np.array_equal(ob.Data(X, pd.Series(Y)).sequences.targets, Y)
 
 
 def test_tables_of_pyarrow_are_those_of_pandas(tmp_path, monkeypatch):

@@ -138,9 +138,10 @@ def test_steps_are_in_the_order_of_time(name, table):
     assert read(path)[1] == [[[row] for row in SORTED[name]]]
 
 
-@pytest.mark.parametrize("time", ["7:00", "7/1/2024", "2024-13-01", "monday", "1_0", "inf", "NaT"])
-def test_time_that_is_neither_a_number_nor_iso_is_refused(time, table):
-    path = table(f"time,a\n2024-01-02,1\n{time},2\n")
+@pytest.mark.parametrize("first", ["2024-01-02", "09:00"])
+@pytest.mark.parametrize("time", ["7:00", "7/1/2024", "2024-13-01", "monday", "1_0", "inf", "NaT", "24:00"])
+def test_time_that_is_neither_a_number_nor_iso_is_refused(first, time, table):
+    path = table(f"time,a\n{first},1\n{time},2\n")
     assert f"column time has '{time}' in row 2, which is neither a number nor a time of ISO 8601" in refusal(path)
 
 

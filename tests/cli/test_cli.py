@@ -325,8 +325,13 @@ BAD = [
     (("merge", "nothere.db"), "error: there is no database nothere.db: check its name\n"),
     (("ls", "--db", "nothere.db"), "error: there is no database nothere.db: check its name\n"),
     (("compare-databases", "a.db", "b.db"), "error: there is no database a.db: check its name\n"),
-    (("run", "adding", "scornn", "lstm"), "unexpected extra argument(s) (lstm) (help: orthobench run --help)"),
-    (("run", "adding", "scornn", "--seeds", "3"), "No such option: --seeds"),
+    (
+        ("run", "adding", "scornn", "lstm"),
+        "unexpected extra argument(s) (lstm): `orthobench sweep TASK --models A,B --seeds N` trains several runs (",
+    ),
+    (("run", "adding", "scornn", "--seeds", "3"), ": `orthobench sweep TASK --models A,B --seeds N` trains several"),
+    (("run", "adding", "--models", "scornn,lstm"), ": `orthobench sweep TASK --models A,B --seeds N` trains several"),
+    (("sweep", "adding", "scornn"), "unexpected extra argument(s) (scornn): models are written --models A,B (help: "),
     (
         ("run", "adding", "scornn", "--hidden-size", "8"),
         "a setting is written -s NAME=VALUE (help: orthobench run --help)",
