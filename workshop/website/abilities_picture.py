@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 
+from orthobench.analysis.scores import percents
 from orthobench.reporting.account.abilities import Abilities, AbilityCell, Family
 from orthobench.reporting.figures.styles import FAMILIES
 from orthobench.reporting.page.sparks import strip
@@ -90,7 +91,7 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
 def _score(cell: AbilityCell) -> str:
     """Return the score of the best member with the range of its seeds."""
     best = cell.best.cell
-    return f"{cell.percent}" + (f" ({round(100 * best.low)}–{round(100 * best.high)})" if best.is_spread else "")
+    return f"{cell.percent}" + (f" ({percents(best.low, best.high)})" if best.is_spread else "")
 
 
 def _name(cell: AbilityCell) -> str:
