@@ -38,8 +38,8 @@ def picture(abilities: Abilities, is_dark: bool) -> str:
     width = LEFT + COLUMN * len(abilities.columns) + 8
     height = HEAD + ROW * len(abilities.families) + FOOT
     note = (
-        "“8 of 10”: cells whose median seed reaches 90 (dashes) of 100; large dot: the best cell, with its lowest and "
-        "highest seed; “+6”: others as good"
+        "“n of m”: cells whose median seed reaches 90 (dashes) of 100; large dot: the best cell, with its lowest and "
+        "highest seed; “+n”: others as good"
     )
     return "\n".join(
         [
