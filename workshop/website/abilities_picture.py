@@ -18,6 +18,8 @@ LEFT, COLUMN, HEAD, ROW, FOOT = 118, 150, 80, 66, 24
 """Sizes in pixels: the widths of the families' names and of a column, and the heights of the parts."""
 LONGEST = 20
 """The most letters of the name of a cell."""
+LONG = 15
+"""From this many letters on, a score with its range is smaller, because the count stands on its left."""
 
 
 def picture(abilities: Abilities, is_dark: bool) -> str:
@@ -82,8 +84,10 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
         count = f"{cell.reach} of {cell.counted}"
         yield f'<text x="{x + 8}" y="{top + 19}" font-size="14" font-weight="{weight}">{count}</text>'
         yield f'<g transform="translate({x + 4} {top + 21})">{strip(cell)}</g>'
-        end = f'x="{x + COLUMN - 8}" y="{top + 18}" text-anchor="end"'
-        yield f'<text class="faint" {end} style="font-size:10px">{_score(cell)}</text>'
+        score = _score(cell)
+        size = 10 if len(score) < LONG else 9  # beside the count, which is on the left
+        end = f'x="{x + COLUMN - 4}" y="{top + 18}" text-anchor="end"'
+        yield f'<text class="faint" {end} style="font-size:{size}px">{score}</text>'
         yield f'<text x="{x + 8}" y="{top + 57}">{_escaped(_name(cell))}</text>'
     yield "</g>"
 
