@@ -306,6 +306,15 @@ MEANINGS = {
 }
 """The states in words, for rankings, whose first row is the best."""
 
+COUNTED = {
+    Standing.SOLVE: "also solving it",
+    Standing.APART: "tested apart",
+    Standing.CLEAR: "worse in every seed",
+    Standing.OVERLAPS: "overlapping",
+    Standing.FEW: "with few seeds",
+}
+"""The states of several samples, after their number."""
+
 
 def adjusted(comparisons: Sequence[Comparison | None]) -> list[float | None]:
     """Return the p values with Holm's adjustment for the number of tests; None where there is no test."""
@@ -445,9 +454,9 @@ def _smallest_p(n: int, m: int, paired: bool = False) -> float:
 
 
 def standings_summary(found: Sequence[Standing]) -> str:
-    """Count the samples in each state, such as "37 worse in every seed, 2 overlaps"; "" without samples."""
+    """Count the samples in each state, such as "37 worse in every seed, 2 overlapping"; "" without samples."""
     counts = Counter(found)
-    return ", ".join(f"{counts[state]} {state}" for state in Standing if counts[state])
+    return ", ".join(f"{counts[state]} {words}" for state, words in COUNTED.items() if counts[state])
 
 
 def open_seeds(found: Sequence[Standing], models: int) -> int | None:

@@ -35,6 +35,12 @@ def score_of(value: float, baseline: float, perfect: float) -> float:
     return min(max((value - baseline) / (perfect - baseline), LOWEST), 1.0)
 
 
+def percents(low: float, high: float) -> str:
+    """Return a range of scores in whole percents: "86–92", or "-10 to -1", because a dash would read as a sign."""
+    ends = round(100 * low), round(100 * high)
+    return (" to " if min(ends) < 0 else "–").join(map(str, ends))
+
+
 def scores_of(ends: Sequence[tuple[Run, float]]) -> list[float]:
     """Return the score of each run's value of the main metric, next to the baseline of its own test sequences.
 

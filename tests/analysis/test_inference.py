@@ -211,7 +211,7 @@ def test_three_equal_models_are_seldom_clear():
 
 def test_summary_counts_the_states():
     several = [Standing.CLEAR] * 3 + [Standing.OVERLAPS] + [Standing.FEW] * 2
-    assert standings_summary(several) == "3 worse in every seed, 1 overlaps, 2 few seeds"
+    assert standings_summary(several) == "3 worse in every seed, 1 overlapping, 2 with few seeds"
 
 
 @pytest.mark.parametrize(

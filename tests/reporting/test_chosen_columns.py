@@ -15,6 +15,9 @@ from support.databases import experiment
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
+from orthobench.reporting.account import leaderboards
+from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.condition_tables import condition_tables
 from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.reporting.tables.table import write
@@ -52,6 +55,23 @@ def test_tables_open_on_the_condition_with_most_models_and_seeds(database):
         assert re.findall(r"adding, (T = \d+)", text(conditions, form)) == order
     account = reproduction(conditions, [], []).partition("## Without published results")[2]
     assert re.findall(r"adding, (T = \d+)", account) == order
+
+
+@pytest.mark.parametrize(("tuned", "first"), [({"rnn", "lstm"}, "T = 12"), ({"rnn"}, "T = 10")])
+def test_models_tuned_alike_go_before_more_models_in_tables_and_tabs(database, monkeypatch, tmp_path, tuned, first):
+    """Adding opened on a condition with one model more than the tuned one. A single tuned model has no rivals."""
+    for model, length in (("rnn", 10), ("lstm", 10), ("gru", 10), ("rnn", 12), ("lstm", 12)):
+        for seed in range(3):
+            database.run(experiment(model, "last", []), seed, test=[0.1] * 4, sequence_length=length)
+
+    def judged(condition, variant):
+        is_tuned = condition.settings["sequence_length"] == 12 and variant.run.model in tuned
+        return "tuned" if is_tuned else "own"
+
+    monkeypatch.setattr(leaderboards, "how_judged", judged)
+    assert re.findall(r"adding, (T = \d+)", text(collect(database.store), "latex"))[0] == first
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    assert re.findall(r'class="filtered" data-task="adding" data-label="adding, (T = \d+)"', page)[0] == first
 
 
 def test_columns_are_those_of_the_user_in_this_order(conditions):

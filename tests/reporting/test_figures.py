@@ -355,6 +355,14 @@ def test_captions_describe_the_figure(database):
     assert caption("Learning curves", "figure 1", condition) == Caption("Learning curves", facts, (BAND,))
 
 
+def test_caption_says_once_what_all_models_share(database):
+    for model in ("lstm", "rnn"):
+        for seed in range(2):
+            database.run(experiment(model, "last", []), seed, test=FALLS)
+    (condition,) = collect(database.store)
+    assert caption("Learning curves", "figure 1", condition).facts[3:] == ("n = 8", "2 seeds each")
+
+
 def test_unmeasured_panel_or_curve_has_its_place_and_command(database):
     printed = [Printed(metric="mse", outcome="falls")]
     short, other = (experiment(model, "curve", printed, artifact="figure 2") for model in ("lstm", "rnn"))
@@ -447,7 +455,7 @@ def test_curve_that_leaves_the_frame_says_where_it_ends(database, end, says):
     ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     names = [trace["name"] for trace in figure.data if (trace.get("meta") or {}).get("near_miss")]
     assert names == [f"lstm, n = 8, other data{says}"]
-    fact = f"ends below the frame: lstm, n = 8, other data{says} at 1e-06"
+    fact = "ends below the frame: lstm, n = 8, other data at 1e-06"
     assert remarks(figure)[0] == ([fact] if says else [])
 
 

@@ -52,7 +52,7 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 few seeds; seeds of each for a test: 4"
+    assert words == f"lstm {Lead.AHEAD}; MSE 0.1; 1 with few seeds; seeds of each for a test: 4"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
@@ -63,9 +63,10 @@ def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
 
 
 def test_equal_models_tie(database):
-    ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
-    assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    assert words.startswith("rnn and lstm tied; MSE 0.1; ")
+    equal = [[0.5, 0.1]]
+    ranks, words, _ = board(database, rnn=equal, lstm=equal, irnn=equal, gru=[[0.5, 0.15]])
+    assert ranks == [(1, "rnn"), (1, "lstm"), (1, "irnn"), (4, "gru")]
+    assert words.startswith("rnn, lstm and irnn tied; MSE 0.1; ")
 
 
 def test_model_leads_if_the_seeds_prove_it(database):
@@ -86,11 +87,11 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
         database, rnn=ends(0.01, 0.02, 0.03), lstm=ends(0.02, 0.05, 0.06), gru=ends(0.1, 0.11, 0.12), lem=[None] * 3
     )
     assert [row.standing for row in rows] == [None, "overlaps", "worse in every seed", "worse in every seed"]
-    assert words == "rnn in first place; MSE 0.02; 2 worse in every seed, 1 overlaps; seeds of each for a test: 5"
+    assert words == "rnn in first place; MSE 0.02; 2 worse in every seed, 1 overlapping; seeds of each for a test: 5"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag">(overlaps|worse in every seed|tested apart)</span>', page)
     assert tags == ["overlaps", "worse in every seed", "worse in every seed"]
-    assert "Seeds each to test any apart: 5 · <code>--seeds 5</code>" in page
+    assert "Seeds of each for a test: 5 · <code>--seeds 5</code>" in page
 
 
 def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_path):
@@ -103,7 +104,7 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
         database, rnn=ends(1e-6, 2e-6, 3e-6), lstm=ends(1e-4, 2e-4, 3e-4), gru=ends(1e-4, 2e-4, 0.011), lem=ends(1e-4)
     )
     assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "worse in every seed"]
-    assert words.startswith("rnn in first place; MSE 2e-06; 1 both solve it, 1 worse in every seed, 1 few seeds")
+    assert words.startswith("rnn in first place; MSE 2e-06; 1 also solving it, 1 worse in every seed, 1 with few seeds")
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert re.findall(r'<span class="tag">(both solve it|worse in every seed)</span>', page)[:1] == ["both solve it"]
 

@@ -15,7 +15,7 @@ from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.scores import score_of
+from orthobench.analysis.scores import percents, score_of
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
 from orthobench.reporting.account import editions, matrix, matrix_cell
@@ -344,7 +344,7 @@ def test_model_that_learns_nothing_is_not_bold(database, best, bold):
     cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
     assert cells["lstm"].standing == "overlaps"
     assert {model for model, cell in cells.items() if cell.is_best} == bold
-    assert cells["lstm"].standing_words == "it learns nothing"
+    assert cells["lstm"].standing_words == "its median seed learns nothing"
 
 
 def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):
@@ -362,6 +362,24 @@ def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):
     cells = {row.model: row.cells[0] for row in matrix_of(database).rows}
     assert (cells["rnn"].fits, cells["rnn"].loses) == (True, True)
     assert (cells["lstm"].fits, cells["lstm"].loses) == (False, False)
+
+
+def test_model_that_holds_its_training_lengths_has_learnt_something(database):
+    """A page said of EXPRNN on parity that it holds the training lengths, and that it learns nothing."""
+    for seed in range(3):
+        run = database.run(experiment("rnn", "last", []), seed, test=[BASELINE * 0.95] * 4)
+        vectors = {"lengths": [5.0, 20.0], "trained": [5.0, 10.0], "accuracy": [1.0, 0.2]}
+        rows = [TraceRow(f"by_length/{name}", 3, 40, values) for name, values in vectors.items()]
+        database.store.log(run.id, [], rows, {})
+    ((cell,),) = (row.cells for row in matrix_of(database).rows)
+    assert (cell.loses, cell.standing_words) == (True, "its score at these lengths is below 10")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"), [(0.86, 0.921, "86–92"), (-0.1, -0.01, "-10 to -1"), (-1, 1, "-100 to 100")]
+)
+def test_range_with_a_sign_has_no_dash(low, high, words):
+    assert percents(low, high) == words
 
 
 def test_model_whose_median_seed_diverged_does_not_fit(database):

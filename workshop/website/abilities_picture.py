@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 
+from orthobench.analysis.scores import percents
 from orthobench.reporting.account.abilities import Abilities, AbilityCell, Family
 from orthobench.reporting.figures.styles import FAMILIES
 from orthobench.reporting.page.sparks import strip
@@ -17,6 +18,8 @@ LEFT, COLUMN, HEAD, ROW, FOOT = 118, 150, 80, 66, 24
 """Sizes in pixels: the widths of the families' names and of a column, and the heights of the parts."""
 LONGEST = 20
 """The most letters of the name of a cell."""
+LONG = 15
+"""From this many letters on, a score with its range is smaller, because the count stands on its left."""
 
 
 def picture(abilities: Abilities, is_dark: bool) -> str:
@@ -37,8 +40,8 @@ def picture(abilities: Abilities, is_dark: bool) -> str:
     width = LEFT + COLUMN * len(abilities.columns) + 8
     height = HEAD + ROW * len(abilities.families) + FOOT
     note = (
-        "“8 of 10”: cells whose median seed reaches 90 (dashes) of 100; large dot: the best cell, with its lowest and "
-        "highest seed; “+6”: others as good"
+        "“n of m”: cells whose median seed reaches 90 (dashes) of 100; large dot: the best cell, with its lowest and "
+        "highest seed; “+n”: others as good"
     )
     return "\n".join(
         [
@@ -81,8 +84,10 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
         count = f"{cell.reach} of {cell.counted}"
         yield f'<text x="{x + 8}" y="{top + 19}" font-size="14" font-weight="{weight}">{count}</text>'
         yield f'<g transform="translate({x + 4} {top + 21})">{strip(cell)}</g>'
-        end = f'x="{x + COLUMN - 8}" y="{top + 18}" text-anchor="end"'
-        yield f'<text class="faint" {end} style="font-size:10px">{_score(cell)}</text>'
+        score = _score(cell)
+        size = 10 if len(score) < LONG else 9  # beside the count, which is on the left
+        end = f'x="{x + COLUMN - 4}" y="{top + 18}" text-anchor="end"'
+        yield f'<text class="faint" {end} style="font-size:{size}px">{score}</text>'
         yield f'<text x="{x + 8}" y="{top + 57}">{_escaped(_name(cell))}</text>'
     yield "</g>"
 
@@ -90,7 +95,7 @@ def _row(number: int, family: Family, colors: dict[str, str]) -> Iterator[str]:
 def _score(cell: AbilityCell) -> str:
     """Return the score of the best member with the range of its seeds."""
     best = cell.best.cell
-    return f"{cell.percent}" + (f" ({round(100 * best.low)}–{round(100 * best.high)})" if best.is_spread else "")
+    return f"{cell.percent}" + (f" ({percents(best.low, best.high)})" if best.is_spread else "")
 
 
 def _name(cell: AbilityCell) -> str:

@@ -28,7 +28,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Complete the navigation with folders of generated pages and with documents that `mkdocs.yml` does not name."""
     nav: list[Any] = _expand(config.nav or [], pages.generated())
     named = _paths(nav)
-    new = [name for name in links.documents() if name not in named and name not in pages.UNLISTED]
+    new = [name for name in links.documents() if name not in named]
     for section in nav:
         if isinstance(section, dict) and MANUAL in section:
             section[MANUAL] += new

@@ -25,8 +25,6 @@ LAYERS = (
     "the median score over seeds, and the lowest and highest seed. The runs are small and untuned, so a low score may "
     "only mean that a layer learns slowly."
 )
-UNLISTED = ("package.md",)
-"""Documents that do not become pages: the text for the package index."""
 
 
 @cache

@@ -72,14 +72,31 @@ def where(condition: Condition) -> list[str]:
 
 
 def _sizes_and_seeds(condition: Condition) -> list[str]:
-    """Return each variant's hidden size and seeds; none for many variants, which the tables list."""
+    """Return each variant's hidden size and seeds, once if they are the same for several models.
+
+    None for many variants, which the tables list.
+    """
     variants = [variant for variant in condition.variants if not variant.run.is_trial] or condition.variants
-    return list(map(_described, variants)) if len(variants) <= MOST_NAMED else []
+    if len(variants) > MOST_NAMED:
+        return []
+    sizes, seeds = list(map(_size, variants)), list(map(_seeds, variants))
+    if len(variants) > 1 and len({*sizes}) == 1 and len({*seeds}) == 1:
+        return [*filter(None, sizes[:1]), f"{seeds[0]} each"]
+    return [
+        f"{_with_size(variant.label, size)}: {own}" for variant, size, own in zip(variants, sizes, seeds, strict=True)
+    ]
 
 
-def _described(variant: VariantData) -> str:
+def _size(variant: VariantData) -> str:
     size = variant.run.spec["model_settings"].get("hidden_size")
-    label = variant.label if size is None or "n = " in variant.label else f"{variant.label}, n = {size}"
+    return "" if size is None else f"n = {size}"
+
+
+def _with_size(label: str, size: str) -> str:
+    return ", ".join(filter(None, (label, "" if "n = " in label else size)))
+
+
+def _seeds(variant: VariantData) -> str:
     done, runs = len(variant.finished), len(variant.runs)
     seeds = counted(runs, "seed")
-    return f"{label}: {seeds}" if done == runs else f"{label}: {done} of {seeds} finished"
+    return seeds if done == runs else f"{done} of {seeds} finished"

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.inference import Standing, open_seeds, standings_in_ranking, standings_summary
-from orthobench.analysis.judged import representatives
+from orthobench.analysis.judged import how_judged, representatives
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.scores import all_solve
 from orthobench.analysis.statistics import FEWEST_SEEDS, Median
@@ -124,7 +124,8 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     value = f"{condition.metric.label or condition.metric.name} {shown_value}"
     needed = _open_seeds(board) if states else None
     more = f"seeds of each for a test: {needed}" if needed else ""
-    return "; ".join(filter(None, (f"{' and '.join(shown)} {lead}", value, standings_summary(states), more)))
+    names = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return "; ".join(filter(None, (f"{names} {lead}", value, standings_summary(states), more)))
 
 
 def _place(top: LeaderboardRow) -> Lead:
@@ -207,38 +208,36 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     return all(sign * bound < sign * baseline for bound in bounds)
 
 
-def fullest_first(conditions: Sequence[Condition]) -> list[Condition]:
-    """Order the conditions of each task by the number of models, and then of their seeds; quick presets are last.
+def fullest_first(conditions: Sequence[Condition], trials: Container[str] = ()) -> list[Condition]:
+    """Order the conditions of each task: models tuned alike, then most models, then most of their seeds.
 
-    Tasks stay in the order in which they come. A page opens on the first of them, too.
+    Quick presets and then trials are last. Tasks stay in the order in which they come. Tables, tabs and the condition
+    on which a page opens have this order.
+
+    Args:
+        trials: the keys of conditions that compare nothing.
     """
     order = list(dict.fromkeys(condition.task for condition in conditions))
 
-    def place(condition: Condition) -> tuple[int, bool, int, int]:
+    def place(condition: Condition) -> tuple[int, bool, bool, bool, int, int]:
         chosen = representatives(condition)
         is_quick = all(run.preset == "quick" for variant in condition.variants for run in variant.runs)
+        tuned = sum(how_judged(condition, variant) == "tuned" for variant in chosen.values())
         seeds = sum(len(variant.scores) for variant in chosen.values())
-        return order.index(condition.task), is_quick, -len(chosen), -seeds
+        # One tuned model is a model without rivals, such as a cell that was placed among results that are not here.
+        return order.index(condition.task), condition.key in trials, is_quick, tuned < 2, -len(chosen), -seeds
 
     return sorted(conditions, key=place)
 
 
 def tasks(conditions: Sequence[Condition], trials: Container[str], quick: Container[str]) -> list[list[Condition]]:
-    """Group the conditions by task, those first that compare most models.
-
-    The conditions of a task are in the order of their lengths, as far as these are numbers; quick presets and then
-    trials are last.
-    """
+    """Group the conditions by task (`fullest_first`), those tasks first that compare most models."""
     by_task: dict[str, list[Condition]] = {}
-    for condition in conditions:
+    for condition in fullest_first(conditions, trials):
         by_task.setdefault(condition.task, []).append(condition)
-
-    def place(condition: Condition) -> tuple[bool, bool, float]:
-        length = condition.settings.get("sequence_length")
-        return condition.key in trials, condition.key in quick, length if isinstance(length, (int, float)) else 0
 
     def models(group: Sequence[Condition]) -> int:
         compared = [condition for condition in group if condition.key not in trials and condition.key not in quick]
         return max((len({variant.run.model for variant in each.variants}) for each in compared), default=0)
 
-    return sorted((sorted(group, key=place) for group in by_task.values()), key=lambda group: -models(group))
+    return sorted(by_task.values(), key=lambda group: -models(group))

@@ -126,8 +126,8 @@ class MatrixCell:
         """How the cell stands next to the best one, in words."""
         if not self.is_compared:
             return "its data are divided in another way than those of the others, so it is not compared"
-        if not self.learns:
-            return "it learns nothing"
+        if not self.learns:  # a cell that holds the trained lengths has learnt them
+            return "its score at these lengths is below 10" if self.fits else "its median seed learns nothing"
         if self.standing is None:
             return "too few seeds to call it the best" if self.has_few_seeds else "the best"
         return MEANINGS[self.standing].replace("the first", "the best")

@@ -176,7 +176,7 @@ def remarks(figure: Figure) -> tuple[list[str], list[str]]:
 def _beyond_frame(figure: Figure) -> list[str]:
     """Say which curves end below or above the frame, and where, and where a baseline outside it lies."""
     curves = {
-        trace["meta"]["label"]: end
+        trace["meta"].get("name", trace["meta"]["label"]): end
         for trace in figure.data
         if "lines" in trace.get("mode", "") and not is_edge(trace) and "model" in (trace.get("meta") or {})
         if (end := end_of(figure, trace["y"])) is not None

@@ -105,7 +105,8 @@ def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[N
         variant = near.variant
         metric = artifact.metric or variant.run.metric
         curve = curve_over_seeds(variant.series(artifact.split, metric), variant.finished)
-        label = ", ".join(filter(None, (f"{near.experiment.label}, other data", beyond_frame(figure, curve.median))))
+        name = f"{near.experiment.label}, other data"
+        label = ", ".join(filter(None, (name, beyond_frame(figure, curve.median))))
         before = len(figure.data)
         epochs = near.experiment.settings.get("epochs") or 1
         # The paper's epochs, because one of fewer sequences is shorter.
@@ -114,7 +115,7 @@ def _add_near_misses(figure: Figure, artifact: Artifact, near_misses: Sequence[N
         figure.data[before:] = [trace for trace in figure.data[before:] if not is_edge(trace)]
         for trace in figure.data[before:]:
             owner = {"model": variant.run.model, "tags": variant.tags}
-            trace["meta"] = {"label": label, "near_miss": True, **owner, **(trace.get("meta") or {})}
+            trace["meta"] = {"label": label, "name": name, "near_miss": True, **owner, **(trace.get("meta") or {})}
     return len(figure.data) > traces
 
 

@@ -11,7 +11,7 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from orthobench.analysis.inference import MEANINGS
-from orthobench.analysis.scores import SOLVED
+from orthobench.analysis.scores import SOLVED, percents
 from orthobench.analysis.variants import chosen_tests, untimed
 from orthobench.papers import find_paper
 from orthobench.reporting.account.captions import capitalized
@@ -90,6 +90,7 @@ FILTERS = (
     in_words,
     numbers_table,
     panel_of,
+    percents,
     printed_panels,
     prose,
     regressions,

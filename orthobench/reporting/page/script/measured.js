@@ -24,7 +24,7 @@ export function filterMeasured() {
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags ?? "[]").includes(tag)));
     return !listed && !(task && section.dataset.task !== task) && !rows.every((row) => row.hidden);
   });
-  const own = fitting.find(({ id }) => id === chosen.condition) ?? fullest(fitting);
+  const own = fitting.find(({ id }) => id === chosen.condition) ?? fitting.find(({ dataset }) => !("apart" in dataset)) ?? fitting[0]; // the page has the fullest first
   for (const section of sections) {
     section.hidden = section !== own;
     const heading = section.querySelector("h3");
@@ -50,18 +50,6 @@ export function filterMeasured() {
  */
 function variantsOf(section) {
   return [...section.querySelectorAll("tbody tr[data-model]")].filter((row) => !row.hidden && !row.closest(".board")).length;
-}
-
-/**
- * Return the condition with the most models and then the most seeds of them; quick presets, trials and earlier editions
- * come last.
- * @param {HTMLElement[]} sections
- * @returns {HTMLElement | undefined}
- */
-function fullest(sections) {
-  /** @type {(section: HTMLElement) => number[]} */
-  const place = ({ dataset }) => [Number("apart" in dataset), -dataset.models, -dataset.seeds];
-  return [...sections].sort((first, second) => place(first).map((each, at) => each - place(second)[at]).find(Boolean) ?? 0)[0];
 }
 
 /**
