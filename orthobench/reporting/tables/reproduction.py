@@ -36,6 +36,8 @@ from orthobench.store import Run, Status
 BEGINNING = """# What was reproduced
 
 <!-- Written by `orthobench report --format reproduction`, with the text and the remarks of its --commentary. -->
+
+The interval is the one that decides the verdict, and not always that of our mean; the papers' tables name which it is.
 """
 ABOUT_ABILITIES = """Scores run from 0, the best guess without memory, to 100, perfect. A cell reaches 90 if its median
 seed does, with at least three seeds; the best one is that with the highest score of those.
