@@ -13,6 +13,7 @@ from orthobench.papers.paper import Paper as Paper
 from orthobench.papers.paper import Printed as Printed
 from orthobench.papers.paper import Small as Small
 from orthobench.papers.paper_study import Study as Study
+from orthobench.papers.paper_study import StudyRun as StudyRun
 from orthobench.papers.reading import experiments as experiments
 from orthobench.papers.reading import find_paper as find_paper
 from orthobench.papers.reading import find_study as find_study

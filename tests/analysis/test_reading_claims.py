@@ -123,6 +123,32 @@ def test_report_refuses_what_reproduce_refuses():
         check_claims(paper, figure, {}, {})
 
 
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"model": "lsmt"}, "unknown model 'lsmt': did you mean lstm?"),
+        ({"metric": "orthogonalty/W"}, "unknown metric 'orthogonalty/W': did you mean orthogonality?"),
+        ({"metric": "mze", "split": "test"}, "unknown metric 'mze': did you mean mse?"),
+        ({"where": {"hiden_size": 8}}, "unknown setting 'hiden_size': did you mean hidden_size"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("of", ["figure", "small version", "study"])
+def test_claim_about_the_runs_of_a_study_is_refused_alike(claim, message, of):
+    claims = [{"check": "ends_below", "text": "so", "model": "lstm", "share": 0.1} | claim]
+    study = {"name": "s", "title": "t", "figure": "f", "finding": "f", "assumptions": "a", "drawing": "sizes"}
+    runs = [{"preset": "quick", "figure": "f", "task": "adding", "models": ["lstm"]}]
+    figure = {"name": "figure 2", "shows": "study", "study": "s", "claims": claims if of == "figure" else []}
+    paper = written(study=study | {"run": runs, "claims": claims if of == "study" else []})
+    (first,) = paper.artifact
+    small = {"small": {"claims": claims}} if of == "small version" else {}
+    second = type(first).model_validate(figure | small)
+    with pytest.raises(UsageError) as raised:
+        refuse_wrong_claims(paper.model_copy(update={"artifact": [first, second]}))
+    assert message in str(raised.value)
+    assert ", claim 'so': " in str(raised.value)
+
+
 def test_models_of_small_versions_and_studies_are_known_too():
     wrong = stated("ends_below", "lsmt", share=0.1)
     study = {"name": "s", "title": "t", "figure": "f", "finding": "f", "assumptions": "a", "drawing": "sizes"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -22,12 +22,13 @@ from orthobench.analysis.paper_tables import TIMES
 from orthobench.analysis.statistics import lowest
 from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
+from orthobench.papers import Artifact, Experiment, Paper, Study, StudyRun, find_study
 from orthobench.settings import merged_settings, text
 from orthobench.spec.index import built_in
 from orthobench.store import Store
 
 Subject = TypeVar("Subject", "ClaimSubject", Experiment)
+Planned = TypeVar("Planned", Experiment, StudyRun)
 SUBJECTS = {"text", "cannot_fail", "model", "where", "others", "than"}
 """Fields of a claim that select its runs, or do not affect its check."""
 
@@ -98,29 +99,41 @@ def refuse_wrong_claims(paper: Paper) -> None:
         UsageError: a claim is wrong, as for `read_claims`, or selects nothing: no experiment has its model and
             settings, or neither its tasks nor a probe have its metric.
     """
-    by_study = {study.name: {name for group in study.run for name in group.models} for study in paper.study}
+    by_study = {study.name: [run for group in study.run for run in group.runs(["all"])] for study in paper.study}
     for artifact in paper.artifacts():
+        runs = by_study.get(artifact.study, [])
         _refuse_claims_of_experiments(paper, artifact)
-        models = by_study.get(artifact.study, set())
+        if not paper.experiments_in(artifact.name):
+            _refuse_claims(read_claims(artifact), artifact, runs, _refuse_unset)
         if artifact.small:
             small = artifact.model_copy(update={"claims": artifact.small.claims})
-            _refuse_models(read_claims(small), small, {*artifact.small.models} or models)
+            _refuse_models(read_claims(small), small, artifact.small.models)
+            _refuse_claims(read_claims(small), small, runs, _refuse_unset)
     for study in paper.study:
-        _refuse_models(read_claims(study), study, by_study[study.name])
+        _refuse_claims(read_claims(study), study, by_study[study.name], _refuse_unset)
 
 
 def _refuse_claims_of_experiments(paper: Paper, artifact: Artifact) -> None:
     """Refuse a claim about a paper's experiments that selects none of them."""
-    claims, experiments = read_claims(artifact), paper.experiments_in(artifact.name)
-    if experiments:  # otherwise a study has the runs
-        _refuse_models(claims, artifact, {each.model for each in experiments})
-    for claim in claims if experiments else ():
+    _refuse_claims(read_claims(artifact), artifact, paper.experiments_in(artifact.name), _refuse_empty)
+
+
+def _refuse_claims(
+    claims: Sequence[Claim],
+    about: Artifact | Study,
+    runs: Sequence[Planned],
+    refuse_settings: Callable[[ModelClaim, Sequence[Planned]], None],
+) -> None:
+    """Refuse a claim that selects none of these experiments, or runs of a study; without any, none is refused."""
+    _refuse_models(claims, about, {each.model for each in runs})
+    for claim in claims if runs else ():
         if isinstance(claim, ModelClaim):
             try:
-                _refuse_empty(claim, experiments)
-                _refuse_unknown_metric(claim, {each.task for each in experiments})
+                refuse_settings(claim, runs)
+                _refuse_unknown_metric(claim, {each.task for each in runs})
             except UsageError as error:
-                raise UsageError(f"{artifact.paper} {artifact.name}, claim '{claim.text}': {error}") from None
+                place = " ".join(filter(None, (about.paper, about.name)))
+                raise UsageError(f"{place}, claim '{claim.text}': {error}") from None
 
 
 def _refuse_models(claims: Sequence[Claim], about: Artifact | Study, models: Collection[str]) -> None:
@@ -155,6 +168,17 @@ def _refuse_empty(claim: ModelClaim, experiments: Sequence[Experiment]) -> None:
                 raise UsageError(f"no experiment of {', '.join(models)} has {name}={text(value)}: give {values}")
         all_of = ", ".join(f"{name}={text(value)}" for name, value in settings.items())
         raise UsageError(f"no experiment of {', '.join(models)} has all of {all_of}")
+
+
+def _refuse_unset(claim: ModelClaim, runs: Sequence[StudyRun]) -> None:
+    """Refuse a claim about a setting that no run of its model in a study has."""
+    index = built_in()
+    plugins = [f"model/{claim.model}", *(f"task/{run.task}" for run in runs)]
+    own = [each for name in plugins for each in index["plugins"].get(name, {}).get("settings", [])]
+    names = {each["name"] for each in (*index["training"], *own)}
+    # Not by values, because a study may give a share that a run's setting turns into a number.
+    for name in claim.where.keys() - names:
+        raise unknown("setting", name, names)
 
 
 def _refuse_unknown_metric(claim: ModelClaim, tasks: Collection[str]) -> None:
