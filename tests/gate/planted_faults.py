@@ -463,7 +463,7 @@ FAULTS = (
         "models/test_contract.py",
         "mnist/exact",
     ),
-    # Kernels in C, one fault for each file of an operation
+    # Kernels in C, one fault for each file of an operation, by hand or derived from its step
     fault(
         "0.9 of a gradient in independent.c",
         f"{OPERATIONS}/independent/independent.c",
@@ -495,6 +495,22 @@ FAULTS = (
         "const vf t5 = (t0 - (t1 * u->constants.c)) * 0.9f;",
         "recurrence/test_cpu.py",
         "adding/exact-cornn",
+    ),
+    fault(
+        "0.9 of a gradient in gated_recurrence.c",
+        f"{CELLS}/gated_recurrence.c",
+        "const vf t0 = u->state[0] * u->constants.a;",
+        "const vf t0 = u->state[0] * u->constants.a * 0.9f;",
+        "recurrence/test_cpu.py",
+        "adding/exact-antisymmetric_gated",
+    ),
+    fault(
+        "0.9 of a gradient in lipschitz.c",
+        f"{CELLS}/lipschitz.c",
+        "const vf t0 = u->state[0] * u->constants.a;",
+        "const vf t0 = u->state[0] * u->constants.a * 0.9f;",
+        "recurrence/test_cpu.py",
+        "adding/exact-lipschitz_rnn",
     ),
     fault(
         "0.9 of a gradient in gru.c",

@@ -35,12 +35,16 @@ def test_tests_of_the_touched_room_come_before_those_of_its_importers(changed, f
 
 
 def test_new_model_and_task_are_tested_where_their_entries_are():
-    everywhere = {"tests/cli/test_cite.py", "tests/gate/test_project_baseline.py"}
-    row = "tests/probes/test_jacobians.py::test_every_model_has_its_row_in_the_manual[janet]"
-    for path, more in {"models/janet.py": {"tests/reporting/test_styles.py", row}, "tasks/order.py": set()}.items():
+    everywhere = {"tests/cli/test_cite.py", "tests/gate/test_project_baseline.py", "tests/repository/test_index.py"}
+    of_models = {
+        "tests/reporting/test_styles.py",
+        "tests/nn/test_layer.py::test_type_checkers_know_every_layer_and_cell",
+    }
+    for path, more in {"models/janet.py": of_models, "tasks/order.py": set()}.items():
         first, *_ = selection([path], IMPORTS, added=[path])
         assert set(first) == everywhere | more
-        assert all((ROOT / test.partition("::")[0]).is_file() for test in first)
+        for file, _, name in (test.partition("::") for test in first):
+            assert f"def {name or 'test_'}" in (ROOT / file).read_text("utf-8")
     for path in ("models/_base.py", "models/README.md", "orthobench/probes/new.py"):
         assert not everywhere & {test for group in selection([path], IMPORTS, added=[path]) for test in group}
 
