@@ -26,9 +26,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Task
+from orthobench.task import Batch, Metric, Size
 
-from ._answers import IGNORED, entropy, token_scores
+from ._answers import IGNORED, AnswerTask
 from ._brackets import Brackets, baseline
 from ._draws import Draws
 from ._lengths import GeneratedSplit, LengthSettings
@@ -96,7 +96,7 @@ class ContextFreeSettings(LengthSettings):
         return max(2, min(max(lengths) // 2, most or LONGEST))
 
 
-class ContextFree(Task):
+class ContextFree(AnswerTask):
     version = 1
     title = "context-free languages"
     short_title = "context-free language"
@@ -107,7 +107,6 @@ class ContextFree(Task):
         Metric("accuracy", "max", label="accuracy of an answer", is_fraction=True),
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
     )
-    loss_metric = "cross_entropy"
     length_metric = "sequence_accuracy"
     draws_ahead = True
     protocol = {
@@ -169,13 +168,10 @@ class ContextFree(Task):
             lengths, depth = (settings.tested, settings.test_depth) if as_tested else (settings.trained, settings.depth)
             self.validation = split("validation", size, lengths, depth)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
-
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the shares of strings and answers that are correct, and the cross-entropy of an answer."""
         whole = self.score(outputs, targets)
-        return {"sequence_accuracy": (whole.sum(), len(whole)), **token_scores(outputs, targets)}
+        return {"sequence_accuracy": (whole.sum(), len(whole)), **super().measure(outputs, targets)}
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return 1 for each string all of whose answers are correct, else 0, `[B]`."""

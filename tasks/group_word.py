@@ -26,9 +26,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Task
+from orthobench.task import Batch, Metric, Size
 
-from ._answers import IGNORED, entropy
+from ._answers import IGNORED, AnswerTask, entropy
 from ._draws import OFFSETS, Draws
 from ._groups import Group, GroupName, group
 from ._lengths import GeneratedSplit, LengthSettings
@@ -80,7 +80,7 @@ class GroupWordSettings(LengthSettings):
         return self
 
 
-class GroupWord(Task):
+class GroupWord(AnswerTask):
     version = 1
     title = "words over a group"
     short_title = "group words"
@@ -94,7 +94,6 @@ class GroupWord(Task):
         Metric("prefix_accuracy", "max", label="sequence accuracy up to a step", is_fraction=True),
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
     )
-    loss_metric = "cross_entropy"
     length_metric = "prefix_accuracy"
     tracks_states = True
     draws_ahead = True
@@ -152,9 +151,6 @@ class GroupWord(Task):
             prefix = "test_" if settings.validation_lengths == "test" else ""
             shortest, longest = getattr(settings, f"{prefix}shortest"), getattr(settings, f"{prefix}longest")
             self.validation = split("validation", size, shortest, longest)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the shares of correct words, products, last products and prefixes, and the cross-entropy."""

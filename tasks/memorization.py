@@ -18,9 +18,9 @@ from pydantic import Field
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, constant_of, seeded_generator
+from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, constant_of, seeded_generator
 
-from ._answers import entropy, token_scores
+from ._answers import AnswerTask
 from ._draws import OFFSETS, Draws
 
 
@@ -31,13 +31,12 @@ class MemorizationSettings(SyntheticSettings):
     test_size: Size = Field(1280, description="test sequences")
 
 
-class Memorization(Task):
+class Memorization(AnswerTask):
     version = 1
     title = "memorisation"
     cites = "poli2024"
     Settings = MemorizationSettings
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
-    loss_metric = "cross_entropy"
     protocol = {
         "batch_size": 128,
         "epochs": 200,
@@ -85,12 +84,6 @@ class Memorization(Task):
         self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
         if size := settings.validation_size:
             self.validation = split("validation", size)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
-
-    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        return token_scores(outputs, targets)
 
     def constant(self, split: Split) -> dict[str, float]:
         return constant_of(self, split)

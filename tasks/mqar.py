@@ -20,9 +20,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task, constant_of
+from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, constant_of
 
-from ._answers import IGNORED, entropy, token_scores
+from ._answers import IGNORED, AnswerTask
 from ._draws import OFFSETS, Draws
 
 KEYS, VALUES, GAPS, FILLERS = range(4)
@@ -77,7 +77,7 @@ class MQARSettings(SyntheticSettings):
         return TRAINED if split == "train" else TESTED
 
 
-class MQAR(Task):
+class MQAR(AnswerTask):
     version = 1
     title = "multi-query associative recall"
     short_title = "MQAR"
@@ -90,7 +90,6 @@ class MQAR(Task):
         *(Metric(f"accuracy_{pairs}", "max", label=f"accuracy, {pairs} pairs", is_fraction=True) for pairs in PAIRS),
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
     )
-    loss_metric = "cross_entropy"
     length_metric = "accuracy"
     protocol = {"batch_size": 256, "epochs": 32, "evaluation_batch_size": 32, "shuffle": False}
     quick = {
@@ -136,13 +135,10 @@ class MQAR(Task):
         if size := settings.validation_size:
             self.validation = split("train", size, "validation")
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
-
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return the mean share of correct answers, also by number of pairs, and the cross-entropy of an answer."""
         scores, answers = self.score(outputs, targets), (targets != IGNORED).sum(0)
-        measured = {**token_scores(outputs, targets), "accuracy": (scores.sum(), len(scores))}
+        measured = {**super().measure(outputs, targets), "accuracy": (scores.sum(), len(scores))}
         for pairs in PAIRS:
             if count := int((answers == pairs).sum()):
                 measured[f"accuracy_{pairs}"] = (scores[answers == pairs].sum(), count)

@@ -30,9 +30,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, Task
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split
 
-from ._answers import IGNORED, entropy, token_scores
+from ._answers import IGNORED, AnswerTask
 from ._draws import OFFSETS, Draws
 
 KEYS, KEY_SIZES, VALUES, VALUE_SIZES, NOISE, IS_NOISE, QUERY = range(7)
@@ -98,7 +98,7 @@ class RecallSettings(ScalableSettings):
         return self.keys + self.values + (self.noise_tokens if self.noise else 0)
 
 
-class Recall(Task):
+class Recall(AnswerTask):
     version = 1
     title = "in-context recall"
     cites = "poli2024"
@@ -106,7 +106,6 @@ class Recall(Task):
     state_matters = True
     Settings = RecallSettings
     metrics = (ACCURACY, Metric("cross_entropy", "min", "nats", "cross-entropy"), *map(ACCURACY.at_multiple, MULTIPLES))
-    loss_metric = "cross_entropy"
     longer_metric = "accuracy"
     protocol = {
         "batch_size": 128,
@@ -159,13 +158,6 @@ class Recall(Task):
             return RecallSplit(settings, size, Draws(seed, "recall", part), device, whole_keys=is_test)
 
         self.generate(settings, split)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
-
-    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return the share of correct tokens among all tokens of asked values, and the cross-entropy of one."""
-        return token_scores(outputs, targets)
 
     @classmethod
     def baselines(cls, settings: RecallSettings) -> dict[str, float]:

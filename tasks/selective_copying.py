@@ -19,9 +19,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.model import Signature
-from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, Task, constant_of
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Split, constant_of
 
-from ._answers import entropy, token_scores
+from ._answers import AnswerTask
 from ._draws import OFFSETS, Draws
 
 BLANK = 0
@@ -49,14 +49,13 @@ class SelectiveCopyingSettings(ScalableSettings):
         return self
 
 
-class SelectiveCopying(Task):
+class SelectiveCopying(AnswerTask):
     version = 1
     title = "selective copying"
     cites = "gu2024"
     state_matters = True
     Settings = SelectiveCopyingSettings
     metrics = (ACCURACY, Metric("cross_entropy", "min", "nats", "cross-entropy"), *map(ACCURACY.at_multiple, MULTIPLES))
-    loss_metric = "cross_entropy"
     longer_metric = "accuracy"
     protocol = {
         "batch_size": 64,
@@ -101,13 +100,6 @@ class SelectiveCopying(Task):
             return SelectiveCopyingSplit(settings, size, Draws(seed, "selective_copying", part), device)
 
         self.generate(settings, split)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return entropy(outputs, targets)
-
-    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return the share of copied tokens that are correct, and the cross-entropy of one."""
-        return token_scores(outputs, targets)
 
     def constant(self, split: Split) -> dict[str, float]:
         return constant_of(self, split)
