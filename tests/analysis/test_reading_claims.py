@@ -130,6 +130,7 @@ def test_report_refuses_what_reproduce_refuses():
         ({"metric": "orthogonalty/W"}, "unknown metric 'orthogonalty/W': did you mean orthogonality?"),
         ({"metric": "mze", "split": "test"}, "unknown metric 'mze': did you mean mse?"),
         ({"where": {"hiden_size": 8}}, "unknown setting 'hiden_size': did you mean hidden_size"),
+        ({"where": {"sequence_length": 12}}, "no run of lstm has sequence_length=12: give 10, 20"),
     ],
     ids=str,
 )
@@ -137,7 +138,8 @@ def test_report_refuses_what_reproduce_refuses():
 def test_claim_about_the_runs_of_a_study_is_refused_alike(claim, message, of):
     claims = [{"check": "ends_below", "text": "so", "model": "lstm", "share": 0.1} | claim]
     study = {"name": "s", "title": "t", "figure": "f", "finding": "f", "assumptions": "a", "drawing": "sizes"}
-    runs = [{"preset": "quick", "figure": "f", "task": "adding", "models": ["lstm"]}]
+    lengths = {"points": [{"sequence_length": 10}, {"sequence_length": 20}]}
+    runs = [{"preset": "quick", "figure": "f", "task": "adding", "models": ["lstm"], **lengths}]
     figure = {"name": "figure 2", "shows": "study", "study": "s", "claims": claims if of == "figure" else []}
     paper = written(study=study | {"run": runs, "claims": claims if of == "study" else []})
     (first,) = paper.artifact

@@ -164,21 +164,30 @@ def _refuse_empty(claim: ModelClaim, experiments: Sequence[Experiment]) -> None:
             if not known:
                 raise unknown("setting", name, {name for each in candidates for name in each.settings})
             if value not in known:
-                values = ", ".join(dict.fromkeys(map(text, known)))
-                raise UsageError(f"no experiment of {', '.join(models)} has {name}={text(value)}: give {values}")
+                raise _no_value(f"experiment of {', '.join(models)}", name, value, known)
         all_of = ", ".join(f"{name}={text(value)}" for name, value in settings.items())
         raise UsageError(f"no experiment of {', '.join(models)} has all of {all_of}")
 
 
 def _refuse_unset(claim: ModelClaim, runs: Sequence[StudyRun]) -> None:
-    """Refuse a claim about a setting that no run of its model in a study has."""
+    """Refuse a claim about a setting that no run of its model in a study has, or about another value of it."""
     index = built_in()
     plugins = [f"model/{claim.model}", *(f"task/{run.task}" for run in runs)]
     own = [each for name in plugins for each in index["plugins"].get(name, {}).get("settings", [])]
     names = {each["name"] for each in (*index["training"], *own)}
-    # Not by values, because a study may give a share that a run's setting turns into a number.
-    for name in claim.where.keys() - names:
-        raise unknown("setting", name, names)
+    for name, value in claim.where.items():
+        if name not in names:
+            raise unknown("setting", name, names)
+        known = [run.settings[name] for run in runs if run.model in (claim.model, "all") and name in run.settings]
+        # A study may give a count as a share, and a claim names the count.
+        may_be_share = isinstance(value, int) and any(isinstance(each, float) for each in known)
+        if known and value not in known and not may_be_share:
+            raise _no_value(f"run of {claim.model}", name, value, known)
+
+
+def _no_value(what: str, name: str, value: Any, known: Sequence[Any]) -> UsageError:
+    values = ", ".join(dict.fromkeys(map(text, known)))
+    return UsageError(f"no {what} has {name}={text(value)}: give {values}")
 
 
 def _refuse_unknown_metric(claim: ModelClaim, tasks: Collection[str]) -> None:
