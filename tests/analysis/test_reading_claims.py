@@ -7,12 +7,13 @@ import re
 import pytest
 from support.claims import read, stated
 
-from orthobench.analysis.claims import check_claims, refuse_wrong_claims
+from orthobench.analysis.claims import refuse_wrong_claims
 from orthobench.analysis.claims.claim import Claim
 from orthobench.analysis.claims.curve_shapes import Bypasses, DropsWithin, EndsBelow
 from orthobench.analysis.claims.reading import KINDS
 from orthobench.errors import UsageError
 from orthobench.papers import Paper
+from orthobench.reporting.account.paper_views import view_paper
 
 
 def kinds(claim: type[Claim] = Claim) -> set[type[Claim]]:
@@ -118,9 +119,8 @@ def test_claim_that_selects_nothing_is_refused(claim, message):
 
 def test_report_refuses_what_reproduce_refuses():
     paper = written(stated("ends_below", "irnn", metric="cross_entropi", share=0.1))
-    (figure,) = paper.artifacts()
     with pytest.raises(UsageError, match="did you mean cross_entropy"):
-        check_claims(paper, figure, {}, {})
+        view_paper(paper, [], {})
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,6 @@ def check_claims(
         )
         for e in paper.experiments_in(artifact.name)
     ]
-    _refuse_claims_of_experiments(paper, artifact)
     return [_check(claim, subjects) for claim in read_claims(artifact)]
 
 
@@ -101,9 +100,10 @@ def refuse_wrong_claims(paper: Paper) -> None:
     """
     by_study = {study.name: [run for group in study.run for run in group.runs(["all"])] for study in paper.study}
     for artifact in paper.artifacts():
-        runs = by_study.get(artifact.study, [])
-        _refuse_claims_of_experiments(paper, artifact)
-        if not paper.experiments_in(artifact.name):
+        runs, experiments = by_study.get(artifact.study, []), paper.experiments_in(artifact.name)
+        if experiments:
+            _refuse_claims(read_claims(artifact), artifact, experiments, _refuse_empty)
+        else:
             _refuse_claims(read_claims(artifact), artifact, runs, _refuse_unset)
         if artifact.small:
             small = artifact.model_copy(update={"claims": artifact.small.claims})
@@ -111,11 +111,6 @@ def refuse_wrong_claims(paper: Paper) -> None:
             _refuse_claims(read_claims(small), small, runs, _refuse_unset)
     for study in paper.study:
         _refuse_claims(read_claims(study), study, by_study[study.name], _refuse_unset)
-
-
-def _refuse_claims_of_experiments(paper: Paper, artifact: Artifact) -> None:
-    """Refuse a claim about a paper's experiments that selects none of them."""
-    _refuse_claims(read_claims(artifact), artifact, paper.experiments_in(artifact.name), _refuse_empty)
 
 
 def _refuse_claims(

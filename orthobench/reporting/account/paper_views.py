@@ -17,6 +17,7 @@ from orthobench.analysis.claims import (
     check_runs,
     count_claims,
     read_claims,
+    refuse_wrong_claims,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import UNPUBLISHED, PaperTable, TableCell, build_table, fill_command, timed_steps
@@ -233,7 +234,11 @@ def view_paper(
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
         studies: the results of studies, by name.
+
+    Raises:
+        UsageError: a claim is wrong, as for `refuse_wrong_claims`.
     """
+    refuse_wrong_claims(paper)
     by_key = {variant.run.variant: variant for condition in conditions for variant in condition.variants}
     measured = {
         identity: by_key[key]
