@@ -115,7 +115,7 @@ TIMED = ((128, 128), (128, 50), (256, 128), (350, 128), (512, 50), (20, 300))
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: smaller sizes are emulated")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize(("n", "batch"), TIMED)
 @pytest.mark.parametrize(
     ("op", "form"), [("lstm", 0), ("gru", 1), ("recurrence", 4), ("recurrence", 17), ("lem", 0), ("slstm", 0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,15 +227,6 @@ def test_command_evaluates(database, tiny, tmp_path, orthobench):
     ob.export(run, tmp_path / "m.safetensors", "safetensors", db=database)
     done = orthobench("evaluate", str(tmp_path / "m.safetensors"))
     assert done.code == 0
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "docs" / "runs.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    exec(compile(block, "docs/runs.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines()[-1] == "True"
 
 
 def test_equal_weights_have_equal_bytes(tmp_path):

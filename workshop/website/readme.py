@@ -139,8 +139,10 @@ def layers_table() -> str:
 def _score(cell: MatrixCell | None) -> str:
     if cell is None:
         return "–"
-    spread = f" ({100 * cell.low:.0f} to {100 * cell.high:.0f})" if cell.is_spread else ""
-    return f"{100 * cell.score:.0f}{spread}" + (f", {cell.seeds} of {FEWEST_SEEDS} seeds" if cell.has_few_seeds else "")
+    spread = f" ({round(100 * cell.low)} to {round(100 * cell.high)})" if cell.is_spread else ""
+    return f"{round(100 * cell.score)}{spread}" + (
+        f", {cell.seeds} of {FEWEST_SEEDS} seeds" if cell.has_few_seeds else ""
+    )
 
 
 def with_tables() -> dict[Path, str]:
