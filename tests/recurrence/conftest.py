@@ -173,8 +173,8 @@ def _cases() -> Iterator[Case]:
     for activation in (*activations, Activation(Kind.MODRELU, epsilon=0.01)):
         for step_size in (None, 0.1):
             for has_bias in (False, True):
-                form = ("" if step_size is None else "-euler") + ("-bias" if has_bias else "")
-                name = f"{activation.kind}{'-epsilon' if activation.epsilon else ''}{form}"
+                extras = ("" if step_size is None else "-euler") + ("-bias" if has_bias else "")
+                name = f"{activation.kind}{'-epsilon' if activation.epsilon else ''}{extras}"
                 yield Case(name, "recurrence", activation, step_size, has_bias)
     for operation in operations():
         if issubclass(find(operation, "cpu") or object, OperationKernel) and operation.name != "gru":
