@@ -67,8 +67,8 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     if hasattr(cls, "measures"):
         try:
             record["layer"] = cls.measures()
-        except UsageError as error:  # it needs settings
-            record["layer"] = [str(error)]
+        except UsageError as error:  # it needs other settings, or is wrong
+            record["layer"] = [f"with its default settings it does not run: {error}"]
     if plugin.kind == "task":
         record["short_title"] = cls.short_title
         record["metrics"] = [metric.name for metric in cls.metrics]
