@@ -119,7 +119,8 @@ class CompiledLayer(nn.Module):
             return self._from_first_step(x)
         is_single = isinstance(state, Tensor)
         given = (state,) if isinstance(state, Tensor) else tuple(state)
-        if (low := autocast_dtype(x.device)) is None:
+        low = autocast_dtype(x.device)
+        if low is None or any(each.dtype in LOW_TYPES for each in self.cell.parameters()):
             outputs, final = self._through(is_single, x, given)
         else:
             x, *others = (each.float() if each.dtype in LOW_TYPES else each for each in (x, *given))
@@ -130,6 +131,8 @@ class CompiledLayer(nn.Module):
         return outputs, final[0] if is_single else final
 
     def _through(self, is_single: bool, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self._loops[is_single].cell is not self.cell:
+            self._make()
         loop = self._loops[is_single]
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             return run_opaque(loop, loop.number, x, state, None, False, state[0].shape[-1])

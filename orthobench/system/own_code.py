@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +33,27 @@ def _own_call(error: BaseException) -> TracebackType | None:
     for call in reversed(list(calls(error))):
         code = call.tb_frame.f_code
         file = Path(code.co_filename)
-        is_elsewhere = any(folder in file.parents for folder in _ELSEWHERE) or _INSTALLED & set(file.parts)
-        if not is_elsewhere and not code.co_filename.startswith("<") and (file.is_file() or _line(call)):
+        if not _is_elsewhere(file) and not code.co_filename.startswith("<") and (file.is_file() or _line(call)):
             return call
     return None
+
+
+def is_own_class(cls: type) -> bool:
+    """Return whether a class is of the user's own code, or a container of attributes of Python's."""
+    return cls.__module__ in ("types", "argparse") or _is_own_module(cls.__module__)
+
+
+@functools.cache
+def _is_own_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    if module is None or name in sys.builtin_module_names:
+        return False
+    file = getattr(module, "__file__", None)  # none of a notebook
+    return file is None or not _is_elsewhere(Path(file))
+
+
+def _is_elsewhere(file: Path) -> bool:
+    return any(folder in file.parents for folder in _ELSEWHERE) or bool(_INSTALLED & set(file.parts))
 
 
 def _line(call: TracebackType) -> str:

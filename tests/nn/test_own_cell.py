@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.own_cells import Independent
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from docs.cells import JANET, PeepholeLSTM
@@ -102,6 +103,32 @@ def test_copies_have_weights_of_their_own(layer, x, h):
 
 def test_layer_has_the_parameters_of_the_cell_alone(layer):
     assert list(layer.state_dict()) == [f"cell.{name}" for name in layer.cell.state_dict()]
+
+
+def test_another_cell_takes_the_place_of_the_first(layer, x, h):
+    layer(x, h)
+    layer.cell = PeepholeLSTM(3, 20)
+    by_kernel(lambda: layer(x, (h, h)))
+    layer.cell = other = JANET(3, 20)
+    assert torch.equal(by_kernel(lambda: layer(x, h)[0]), compile(other)(x, h)[0])
+
+
+def test_first_use_may_be_in_a_checkpoint(layer, x, h):
+    results = [
+        torch.autograd.grad(run(x, h)[0].sum(), list(layer.parameters()))
+        for run in (lambda *given: checkpoint(layer, *given, use_reentrant=False), layer)
+    ]
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+def test_cell_in_bfloat16_runs_under_autocast(x, h):
+    layer = compile(JANET(3, 20).bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, _ = layer(x, h)
+        state = h
+        for step in x:
+            state = layer.cell(step, state)
+    torch.testing.assert_close(outputs[-1].float(), state.float())
 
 
 def test_autocast_computes_in_float32_and_returns_its_type(layer, x, h):

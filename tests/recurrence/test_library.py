@@ -17,6 +17,7 @@ from support.scripts import script
 import setup
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernel_findings as diagnosis
+from orthobench.recurrence.compiler import build
 from orthobench.recurrence.cpu import c_sources, call_c, library
 
 in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler (Debian: gcc, libc6-dev)")
@@ -45,6 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def forget() -> None:
         call_c.missing.cache_clear()
         call_c.kernels.cache_clear()
+        build._loaded.clear()  # because the cells of other tests were added to the library that goes
 
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     forget()

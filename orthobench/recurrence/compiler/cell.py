@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+import pickle
+import random
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableSequence, Sequence, Set
 from contextlib import contextmanager
-from types import MethodType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
 from orthobench.recurrence import backends, plain_tensors
@@ -23,7 +25,7 @@ from orthobench.recurrence.compiler.text import VERSION
 from orthobench.recurrence.compiler.trace import Step, batch_size, inspect, record
 from orthobench.recurrence.cuda import self_test
 from orthobench.system.location import variable
-from orthobench.system.own_code import described, place_of
+from orthobench.system.own_code import described, is_own_class, place_of
 
 _logger = logging.getLogger("orthobench.recurrence")
 _said: set[tuple[str, str]] = set()
@@ -55,7 +57,7 @@ class CompiledCell:
     def __init__(self, module: nn.Module, step: RunStep) -> None:
         self.module, self.step = module, step
         self._kernels: dict[Any, StepKernel | str] = {}
-        self._changes = False  # whether each step changes the module
+        self._changes: set[bool] = set()  # in training or not: where each step changes the module
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kernels": {}}  # a copy records its own steps
@@ -134,14 +136,15 @@ class CompiledCell:
         """Return the kernel for these sizes, or the reason why there is none."""
         sizes = tuple(each.shape[-1] for each in state)
         try:
-            key = x.device, x.shape[-1], sizes, None if self._changes else _settings(self.module)
+            changes = self.module.training in self._changes
+            key = x.device, x.shape[-1], sizes, self.module.training if changes else _settings(self.module)
         except UnfitError as error:
             result: StepKernel | str = str(error)
         else:
             if key not in self._kernels:
                 if sum(each[:3] == key[:3] for each in self._kernels) >= _MOST_SETTINGS:
                     return f"its attributes have had more than {_MOST_SETTINGS} values"
-                self._kernels[key] = _CHANGES if self._changes else self._tried(x.device, x.shape[-1], sizes)
+                self._kernels[key] = _CHANGES if changes else self._tried(x.device, x.shape[-1], sizes)
             result = self._kernels[key]
         return result
 
@@ -149,8 +152,8 @@ class CompiledCell:
         """Return the kernel for these sizes, or the reason why there is none."""
         try:
             # A kernel is made in the program's first call, whatever that call is for.
-            outside = backends.outside_autocast(device)
-            with torch.inference_mode(False), torch.enable_grad(), outside, _without_cached_weights():
+            outside, unseen = backends.outside_autocast(device), saved_tensors_hooks(_itself, _itself)
+            with torch.inference_mode(False), torch.enable_grad(), outside, unseen, _without_cached_weights():
                 return self._compiled(device, inputs, sizes)
         except UnfitError as error:
             return str(error)
@@ -191,7 +194,7 @@ class CompiledCell:
 
         recorded = record(step, arguments, x, state)
         if before != (_settings(self.module), *map(id, self._arguments().values())):
-            self._changes = True
+            self._changes.add(self.module.training)
             raise UnfitError(_CHANGES)
         output, *states = recorded.states
         if len(states) != len(state):
@@ -222,8 +225,12 @@ class CompiledCell:
         for of_x in (True, False):
             kernels = results(lambda x, state: kernel.run(self._arguments(), x, state), of_x)
             loops = results(self.loop, of_x)
+            if not all(each.isfinite().all() for each in loops if each is not None):
+                raise UnfitError("the step gives NaN or infinity for random inputs and states")
+            # Next to the largest gradient, because one that is zero in truth is a sum of rounding errors.
+            scale = max(float(each.norm()) for each in loops[1:] if each is not None)
             for name, one, other in zip(names, kernels, loops, strict=True):
-                if _differ(one, other):
+                if _differ(one, other, scale):
                     what = name if name == "the output" else f"the gradient of {name}"
                     raise UnfitError(f"its kernel and its loop differ in {what}")
 
@@ -243,18 +250,24 @@ def _without_cached_weights() -> Iterator[None]:
         parametrize._cache_enabled, parametrize._cache = before
 
 
+def _itself(tensor: Tensor) -> Tensor:
+    """Return a tensor as it is: what is saved here belongs to no checkpoint of the program."""
+    return tensor
+
+
 def _drawn(*shape: int) -> Tensor:
     """Draw normal numbers, whatever generator, type and device the program has set."""
     return torch.from_numpy(np.random.RandomState(len(shape)).standard_normal(shape).astype(np.float32))
 
 
-def _differ(one: Tensor | None, other: Tensor | None) -> bool:
+def _differ(one: Tensor | None, other: Tensor | None, scale: float) -> bool:
     if one is None or other is None:
         return any(each is not None and bool(each.any()) for each in (one, other))
-    return not bool((one - other).norm() <= _TOLERANCE * (other.norm() + 1e-3))
+    return not bool((one - other).norm() <= _TOLERANCE * (other.norm() + 0.1 * scale + 1e-3))
 
 
 _NUMBERS = frozenset({bool, int, float})
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, ModuleType)
 _HOOKS = vars(nn.Module()).keys() - {"training", "_parameters", "_buffers", "_modules"}
 """What torch keeps in each module besides its settings, most of it hooks."""
 
@@ -264,15 +277,14 @@ def _settings(module: nn.Module) -> Any:
 
     These are the attributes of the module and of those in it, and the names and sizes of its parameters and buffers. It
     counts, too, which of these are the same tensor, and which are trained, because only their gradients are compared.
-    Attributes are followed through containers, data classes, and objects of the cell's own file. Anything else is
-    another setting when it is another object.
+    Attributes are followed through containers, and through objects and classes of the user's own code. Anything else
+    is another setting when it is another object.
 
     Raises:
         UnfitError: a module has hooks, which a kernel would not call.
     """
     registered = {id(each) for each in (*module.parameters(), *module.buffers())}
     places: dict[int, int] = {}
-    plain = (type(module).__module__, "types", "argparse")
 
     def setting(value: Any) -> Any:
         if type(value) is str or value is None:
@@ -289,19 +301,21 @@ def _settings(module: nn.Module) -> Any:
         if isinstance(value, MethodType):
             return value.__func__, setting(value.__self__)
         if isinstance(value, np.ndarray):
-            return value.shape, value.dtype, value.tobytes()
+            numbers = setting(value.tolist()) if value.dtype.hasobject else value.tobytes()
+            return value.shape, value.dtype, numbers
+        if isinstance(value, (random.Random, np.random.Generator, np.random.RandomState)):
+            return pickle.dumps(value)  # so that a step that draws from it changes it
+        if isinstance(value, _FUNCTIONS):
+            return value
         if isinstance(value, functools.partial):
             parts: Any = value.func, value.args, value.keywords
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (tuple, MutableSequence)):
             parts = value
         elif isinstance(value, Mapping):
             parts = value.items()
         elif isinstance(value, Set):
             return frozenset(map(setting, value))
-        elif isinstance(value, nn.Module) or (
-            hasattr(value, "__dict__") and not isinstance(value, type)
-            and (type(value).__module__ in plain or dataclasses.is_dataclass(value))
-        ):  # fmt: skip
+        elif isinstance(value, nn.Module) or is_own_class(value if isinstance(value, type) else type(value)):
             parts = type(value), *_own_attributes(value)
         else:
             return value if isinstance(value, Hashable) else id(value)
@@ -317,8 +331,14 @@ def _settings(module: nn.Module) -> Any:
 
 
 def _own_attributes(value: Any) -> Iterator[Any]:
-    """Yield the attributes of an object and of its classes, but not of those of torch."""
-    yield from (item for item in vars(value).items() if item[0] not in _HOOKS)
-    for each in type(value).__mro__[:-1]:
+    """Yield the attributes of an object and of its classes, or of a class, but not of those of torch."""
+    is_class = isinstance(value, type)
+    if not is_class and hasattr(value, "__dict__"):
+        yield from (item for item in vars(value).items() if item[0] not in _HOOKS)
+    for each in (value if is_class else type(value)).__mro__[:-1]:
         if each.__module__.partition(".")[0] != "torch":
-            yield from (item for item in vars(each).items() if not item[0].startswith("__"))
+            for name, own in vars(each).items():
+                if isinstance(own, MemberDescriptorType) and not is_class:  # of `__slots__`
+                    yield name, getattr(value, name, None)
+                elif not name.startswith("__"):
+                    yield name, own

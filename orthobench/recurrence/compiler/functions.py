@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -127,16 +128,26 @@ def _gelu(x: Node, approximate: str = "none") -> Node:
     return multiply(multiply(number(0.5), x), add(ONE, Node("tanh", inner)))
 
 
-def _condition(node: Node) -> Node:
-    return node if node.op in COMPARISONS.values() else Node("!=", node, ZERO)
+def _compared(name: str) -> Callable[[Node, Node], Node]:
+    """Return a comparison as a number, 1 or 0, because a step may multiply with it."""
+
+    def compared(a: Node, b: Node) -> Node:
+        if a.value is not None and b.value is not None:
+            return number(getattr(operator, name)(a.value, b.value))
+        return select(Node(COMPARISONS[name], a, b), ONE, ZERO)
+
+    return compared
+
+
+def _where(condition: Node, a: Node, b: Node) -> Node:
+    if condition.value is not None:
+        return a if condition.value else b
+    is_comparison = condition.op == "select" and condition.args[1:] == (ONE, ZERO)
+    return select(condition.args[0] if is_comparison else Node("!=", condition, ZERO), a, b)
 
 
 def _unary(op: str) -> Callable[[Node], Node]:
     return lambda x: Node(op, x)
-
-
-def _binary(op: str) -> Callable[[Node, Node], Node]:
-    return lambda a, b: Node(op, a, b)
 
 
 POINTWISE: dict[str, Callable[..., Node]] = {
@@ -163,8 +174,8 @@ POINTWISE: dict[str, Callable[..., Node]] = {
     "hardtanh": _hard_tanh,
     "maximum": _larger,
     "minimum": _smaller,
-    "where": lambda c, a, b: select(_condition(c), a, b),
-    **{name: _binary(sign) for name, sign in COMPARISONS.items()},
+    "where": _where,
+    **{name: _compared(name) for name in COMPARISONS},
     "lerp": lambda a, b, weight: add(a, multiply(weight, subtract(b, a))),
     "addcmul": lambda a, b, c, value=1: add(a, _scaled(multiply(b, c), value)),
 }  # fmt: skip

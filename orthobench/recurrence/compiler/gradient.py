@@ -61,7 +61,7 @@ _DERIVATIVES: dict[str, Callable[[Node, Node], tuple[Node, ...]]] = {
     "sin": lambda node, g: (multiply(g, Node("cos", node.args[0])),),
     "cos": lambda node, g: (negate(multiply(g, Node("sin", node.args[0]))),),
     "sqrt": lambda node, g: (divide(multiply(g, number(0.5)), node),),
-    "softplus": lambda node, g: (multiply(g, subtract(ONE, Node("exp", negate(node)))),),
+    "softplus": lambda node, g: (multiply(g, Node("sigmoid", node.args[0])),),
     "relu": lambda node, g: (select(Node(">", node, ZERO), g, ZERO),),
     "abs": lambda node, g: (_signed(g, Node("sign", node.args[0])),),
     "mean": lambda node, g: (mean(g),),

@@ -118,7 +118,7 @@ class StepKernel:
         """Return a sum of parts of vectors, `[count * n]`."""
         total, size = None, count * self.units
         for term in terms:
-            value = values[term.name or ""].reshape(-1)
+            value = values[term.name or ""].to(torch.float32).reshape(-1)  # a mask, or whole numbers
             total = _plus(total, term.sign, value if term.column < 0 else value[term.column : term.column + size])
         assert total is not None
         return total.expand(size)
@@ -182,7 +182,7 @@ def _plus(total: Tensor | None, sign: int, value: Tensor) -> Tensor:
 
 def _columns(values: Mapping[str, Tensor], rows: Rows) -> Tensor:
     name, first, width = rows
-    value = values[name]
+    value = values[name].to(torch.float32)
     return value if width == value.shape[1] else value[:, first : first + width]
 
 

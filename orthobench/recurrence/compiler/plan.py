@@ -123,7 +123,8 @@ def plan(step: Step, in_order: bool = False) -> Plan:
     for node in nodes:
         if node.op == "input":
             is_late = len(phases) > 1 and node is not value and all(level[user] for user in users[node])
-            phases[int(is_late)].alone.append(node)
+            level[node] = int(is_late)
+            phases[level[node]].alone.append(node)
     for phase in phases:
         for part in (phase.own, phase.shared, phase.alone):
             part.sort(key=_column)

@@ -11,7 +11,7 @@ from orthobench.recurrence.compiler.expressions import Node, UnfitError, ordered
 from orthobench.recurrence.compiler.gradient import FUNCTIONS, Gradient, differentiate, saved_for
 from orthobench.recurrence.compiler.plan import KEPT, MEANS, SAVED, Plan
 
-VERSION = 4
+VERSION = 5
 """The version of the texts; it changes whenever a cell's numbers may."""
 
 HEAD = '#include "cell.h"\n#include "functions.h"\n'

@@ -8,11 +8,14 @@ and what is computed from them elementwise, become expressions too, because the 
 
 from __future__ import annotations
 
+import pickle
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
@@ -166,8 +169,11 @@ def record(
     recorder = _Recorder(arguments, x, states)
     with torch.enable_grad():
         share_at_bound(True), share_at_bound(False)  # asked here, because a mode's operations have no gradients
+    drawn = _other_generators()
     with _quoting(), torch.no_grad(), recorder:
         nodes = [recorder.next_state(each) for each in step()]
+    if _other_generators() != drawn:
+        raise UnfitError("the step draws random numbers")
     return Step(recorder.units, nodes, recorder.program)
 
 
@@ -200,9 +206,16 @@ class _Unseen(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.register_hook:
             raise UnfitError("the step registers a hook of a tensor")
+        if func is torch._C._set_grad_enabled and torch.is_grad_enabled() and args == (False,):
+            raise UnfitError("the step computes without gradients, as in `torch.no_grad()`")
         if func in (Tensor.tolist, Tensor.numpy, Tensor.__array__):
             raise UnfitError("the step reads the numbers of a tensor")
         return func(*args, **(kwargs or {}))
+
+
+def _other_generators() -> bytes:
+    """Return the states of Python's and NumPy's random generators, whose draws no dispatch mode sees."""
+    return pickle.dumps((random.getstate(), np.random.get_state()))
 
 
 @contextmanager
@@ -229,14 +242,7 @@ _REDUCING = {
 }
 """What needs all units at once and is no mean, in words."""
 
-_SAME_MEMORY = {
-    "alias",
-    "view",
-    "reshape",
-    "_unsafe_view",
-    "_reshape_alias",
-    "squeeze",
-}
+_SAME_MEMORY = {"alias", "view", "reshape", "_unsafe_view", "_reshape_alias", "squeeze"}
 _COPIES = {"clone", "_to_copy", "contiguous", "view_copy", "expand_copy", "lift_fresh_copy"}
 _SPLITS = {"split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "unsafe_chunk"}
 _CONSTANTS = {"zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "empty_like": 0.0}
@@ -276,8 +282,11 @@ class _Recorder(TorchDispatchMode):
         tags = torch.Tag
         if tags.nondeterministic_seeded in func.tags:
             raise UnfitError("the step draws random numbers")
-        if tags.data_dependent_output in func.tags or tags.dynamic_output_shape in func.tags:
+        has_mask = any(each is not None and each.dtype is torch.bool for each in args[1]) if name == "index" else True
+        if tags.data_dependent_output in func.tags or (tags.dynamic_output_shape in func.tags and has_mask):
             raise UnfitError("the step branches on the values of tensors")
+        if "batch_norm" in name and True in args[5:6]:  # refused before it runs, because it changes running statistics
+            raise UnfitError("batch norm in training has no kernel")
         known = [self._value(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         out = None
         if func._schema.is_mutable:
@@ -290,6 +299,8 @@ class _Recorder(TorchDispatchMode):
         names = [None] * len(results) if depends else self._record(func, (args, kwargs), len(results))
         of_x = any(each.of_x for each in known) or (not known and self.batch in results[0].shape)
         for place, tensor in enumerate(results):
+            if tensor is None:  # what a factorisation, for example, computes for its gradient alone
+                continue
             own = columns[place] if columns is not None and several else columns
             if tensor.dtype not in (torch.float32, torch.bool):
                 if depends:
@@ -407,7 +418,12 @@ class _Recorder(TorchDispatchMode):
             if value.numel() == 1 or (width % n == 0 and value.numel() == width):
                 places = [-1] if value.numel() == 1 else [k * n for k in range(width // n)]
                 return [total(Term("vector", 1, None, known.name, 0, place)) for place in places]
-        elif value.numel() == len(value) * width and shape[0] == self.batch and (width == 1 or width % n == 0):
+        elif (
+            value.dim()
+            and value.numel() == len(value) * width
+            and shape[0] == self.batch
+            and (width == 1 or width % n == 0)
+        ):
             parts = [(known.name, 0, 1)] if width == 1 else [(known.name, k * n, n) for k in range(width // n)]
             return [total(Term("input", 1, rows, None, 0, 0)) for rows in parts]
         raise UnfitError(f"a tensor {self._shown(value)} next to states of {n} units")
@@ -525,6 +541,8 @@ class _Recorder(TorchDispatchMode):
             return None
         if right.shape[1] % n:
             raise UnfitError(f"a product with a matrix {list(right.shape)}, not of whole blocks of {n} units")
+        if len(left) != self.batch:
+            raise UnfitError(f"a tensor {self._shown(left)} next to states of {n} units")
         width = left.shape[-1]
         columns = value.columns if value.name is None else None
         columns = columns or [_Column(width, None, (value.name or "", 0, width))]
@@ -568,10 +586,10 @@ class _Recorder(TorchDispatchMode):
             raise UnfitError("a sum along another axis than that of the units")
         return self._nodes(tensor, 1)
 
-    def _of_mean(self, tensor: Tensor, dim: Any = None, keepdim: bool = False) -> list[_Column]:
+    def _of_mean(self, tensor: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> list[_Column]:
         return _number_of_row(_mean_of(self._blocks(tensor, dim)))
 
-    def _of_sum(self, tensor: Tensor, dim: Any = None, keepdim: bool = False) -> list[_Column]:
+    def _of_sum(self, tensor: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> list[_Column]:
         return _number_of_row(multiply(number(tensor.shape[-1]), _mean_of(self._blocks(tensor, dim))))
 
     def _of_var_mean(
