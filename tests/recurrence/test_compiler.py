@@ -294,6 +294,7 @@ NORMS = {
     "length": lambda z, h: nn.functional.normalize(z + 3 * h, dim=-1),
     "sum": lambda z, h: torch.tanh(z) * torch.sigmoid((z * h).sum(-1, keepdim=True)),
     "of a mean": lambda z, h: torch.tanh(z + (h * (h + z).mean(-1, keepdim=True)).square().mean(-1, keepdim=True)),
+    "of a mean that has one": lambda z, h: torch.tanh(z + (m := h.mean(1, True))) * (h - m).square().mean(1, True),
     "softmax by hand": lambda z, h: (e := torch.exp(0.3 * z)) * h / e.sum(-1, keepdim=True) + 0.5 * h,
 }
 

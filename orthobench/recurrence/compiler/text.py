@@ -163,14 +163,14 @@ def _divided(
     means = [[node for node in nodes if node.op == "mean" and part[node] == k + 1] for k in range(count - 1)]
     shares = {node.args[0] for own in means for node in own}
     held: list[dict[Node, None]] = [{} for _ in range(count)]
-    for k in range(1, count):
+    for k in range(count - 1, 0, -1):  # from the last one, because what a part holds for it may need earlier ones
 
         def is_known(node: Node, now: int = k) -> bool:
             is_dear = node in first or node in shares or node.op in FUNCTIONS
             return node in available or node.op == "mean" or (part[node] < now and is_dear)
 
         roots = [node.args[0] for node in means[k]] if k < count - 1 else ends
-        for node in ordered(roots, is_known):
+        for node in ordered([*roots, *(each for held_node in held[k] for each in held_node.inner)], is_known):
             if node not in available and node.op != "mean" and is_known(node):
                 held[part[node]][node] = None
     result, kept = _Parts([], 0, []), handed
