@@ -135,7 +135,9 @@ class CompiledLayer(nn.Module):
             self._make()
         loop = self._loops[is_single]
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-            return run_opaque(loop, loop.number, x, state, None, False, state[0].shape[-1])
+            # A step that is traced for its size alone, because an output may have another one than the state.
+            features = loop.step(x[0], state)[0].shape[-1]
+            return run_opaque(loop, loop.number, x, state, None, False, features)
         return loop.states(x, state, None)
 
     def _from_first_step(self, x: Tensor) -> tuple[Tensor, CellState]:

@@ -186,6 +186,20 @@ def test_program_of_torch_compile_has_the_same_gradients(layer, x, h):
     torch.testing.assert_close(*results)
 
 
+def test_output_of_a_compiled_program_may_have_another_size_than_the_state(x, h):
+    class Projected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.x, self.h, self.output = nn.Linear(3, 20), nn.Linear(20, 20), nn.Linear(20, 4)
+
+        def forward(self, x, h):
+            h = torch.tanh(self.x(x) + self.h(h))
+            return self.output(h), h
+
+    layer = compile(Projected())
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x, h), layer(x, h))
+
+
 def test_other_types_run_as_a_loop_without_a_word(layer, x, h, caplog):
     forget_used()
     layer.double()(x.double(), h.double())
