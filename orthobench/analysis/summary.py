@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthobench.analysis.compare import ends_of_tests
-from orthobench.analysis.inference import standings_after_first
+from orthobench.analysis.inference import Standing, standings_in_ranking
 from orthobench.analysis.scores import all_solve
-from orthobench.analysis.statistics import Median, median, summarize
+from orthobench.analysis.statistics import FEWEST_SEEDS, Median, median, summarize
 from orthobench.analysis.variants import Variant, briefs, group, variants
 from orthobench.metric import Metric
 from orthobench.store import Run, Status, Store
@@ -25,9 +25,9 @@ in rows whose runs have not ended."""
 def summary(store: Store, runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the results of each variant over its seeds, with the baseline of each task, as rows by heading.
 
-    The best is first, by the median of the runs' ends, as in all rankings. It is "best" if it beats the baseline, and
-    "no better" if its median does not, or the interval of the mean contains the baseline. The others are in the states
-    of `inference.Standing`; those whose runs failed or have not ended have "no result".
+    The best is first, by the median of the runs' ends, as in all rankings. The first with three seeds is "best" if it
+    beats the baseline, and "no better" if its median does not, or the interval of the mean contains the baseline. The
+    others are in the states of `inference.Standing`; those whose runs failed or have not ended have "no result".
     """
     ends = {run: end.value for run, end in ends_of_tests(store, runs).items()}
     described = [(variant, brief) for own in [variants(runs)] for variant, brief in zip(own, briefs(own), strict=True)]
@@ -62,10 +62,15 @@ def _ranked(rows: Sequence[tuple[Variant, dict[str, Any]]], ends: Mapping[int, f
     rated.sort(key=lambda each: (each[2] is None, loss(each[2])))
     ended = [[value for _, value in pairs] for _, pairs, _ in rated if pairs]  # the others, without a score, are last
     solved = [all_solve(pairs) for _, pairs, _ in rated if pairs]
-    notes = [str(standing) for standing in standings_after_first(ended, solved)]
-    if ended:
-        is_better = math.isfinite(loss(rated[0][2])) and (baseline is None or _beats(metric, ended[0], baseline))
-        notes.insert(0, ("best" if len(ended) > 1 else "") if is_better else NO_BETTER)
+
+    def of_best(values: Sequence[float]) -> str:
+        is_finite = math.isfinite(statistics.median(values))
+        if not is_finite or (baseline is not None and not _beats(metric, values, baseline)):
+            return NO_BETTER
+        return "" if len(ended) == 1 else "best" if len(values) >= FEWEST_SEEDS else Standing.FEW
+
+    standings = standings_in_ranking(ended, solved)
+    notes = [of_best(ended[k]) if each is None else str(each) for k, each in enumerate(standings)]
     notes += [NO_RESULT] * (len(rated) - len(ended))
     records = []
     for (brief, _, middle), note in zip(rated, notes, strict=True):

@@ -76,13 +76,16 @@ def best_command(result: TuningResult, data_folder: Path | None, db: Location) -
 
 
 def _short_words(run: Run) -> list[str] | None:
-    """Return the preset and the settings other than its own with which a command means this run today; None if none."""
+    """Return the preset and the settings other than its own with which a command means this run today; None if none.
+
+    Its own preset goes before a shorter command, because runs are stored with the preset that their command names.
+    """
     catalog, settings = Catalog(), merged_settings(run.spec)
+    found: dict[str, list[str]] = {}
 
     def is_enough(given: dict[str, str], preset: Preset) -> bool:
         return resolve(catalog, run.task, run.model, given, preset, run.seed).spec.key == run.key
 
-    shortest = None
     for preset in get_args(Preset):
         with suppress(OrthobenchError):
             own = resolve(catalog, run.task, run.model, {}, preset).spec.settings
@@ -92,9 +95,8 @@ def _short_words(run: Run) -> list[str] | None:
                     given = rest
             if is_enough(given, preset):
                 words = [] if preset == default_preset(catalog, run.task, [run.model]) else ["--preset", preset]
-                words += [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
-                shortest = words if shortest is None or len(words) < len(shortest) else shortest
-    return shortest
+                found[preset] = words + [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+    return found.get(run.preset or "") or min(found.values(), key=len, default=None)
 
 
 def _is_here(plugin: dict[str, Any]) -> bool:

@@ -177,7 +177,7 @@ def export_tables(
         StorageError: the folder cannot be written.
     """
     with _selected(db, where) as (store, runs):
-        return len(runs), write(store, runs, folder, form, vectors)
+        return len(runs), write(store, runs, folder, form, vectors, status_in(store, db))
 
 
 def export_runs(

@@ -77,6 +77,8 @@ def _loaded(load: Callable[[Path], Any], path: Path) -> Any:
         raise UsageError(f"it cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
         raise UsageError("its arrays do not fit into this machine's memory: give a part of them") from error
+    except UnicodeDecodeError as error:
+        raise UsageError("its text is not in UTF-8: save it as UTF-8") from error
     except Exception as error:  # because a damaged file may make its reader raise anything
         why = " ".join(str(error).split())[:100]
         is_pickle = "it holds Python objects, not data: save plain arrays of numbers or text"

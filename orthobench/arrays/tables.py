@@ -134,8 +134,8 @@ def of_table(
     if equal.any():
         first, second = np.sort(order[equal.argmax() :][:2]) + 1
         raise UsageError(
-            f"column {found['time']} has equal times in rows {first} and {second}: name the column of the sequence "
-            "with the setting `sequence`, or remove one of the rows"
+            f"column {found['time']} has equal times in rows {first} and {second}: name the column of the sequence, "
+            "as in sequence=NAME, or remove one of the rows"
         )
     steps = np.stack([_features(name, columns[name])[order] for name in features], 1)
     lengths = np.bincount(numbers)

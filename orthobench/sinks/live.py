@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from orthobench.errors import one_line
+from orthobench.errors import one_line, shell_command
 from orthobench.sinks.destination import Destination, RunWriter
 from orthobench.sinks.run_record import RunRecord, read_points
 from orthobench.sinks.targets import Target
@@ -125,11 +125,10 @@ class _Channel(threading.Thread):
                 return
             self.has_failed = True
         _logger.warning(
-            "%s receives nothing more: %s. Training continues; fix it and send the runs with "
-            "`orthobench db export --to %s`",
+            "%s receives nothing more: %s. Training continues; fix it and send the runs with `%s`",
             self.target,
             reason,
-            self.target,
+            shell_command("db", "export", "--to", str(self.target), "--db", str(self.store.location)),
         )
 
     def _serve(self, key: str, starts: bool = False) -> None:

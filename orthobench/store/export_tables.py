@@ -27,7 +27,14 @@ PREFIX = ("run", "task", "model", "seed")
 BATCH = 500  # runs per query, because databases limit the number of values in a query
 
 
-def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, vectors: bool = False) -> list[Path]:
+def export(
+    store: Store,
+    runs: Sequence[Run],
+    folder: Path,
+    form: RunsFormat,
+    vectors: bool = False,
+    status_of: Callable[[Run], str] = lambda run: run.status,
+) -> list[Path]:
     """Write the tables `runs`, `segments`, `metrics`, `weights` and `vectors` into a folder; return the files' paths.
 
     Each table is a file of its name; as SQLite, all of them are in `tables.sqlite`. Existing files of these names are
@@ -41,6 +48,7 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, ve
 
     Args:
         vectors: write the vectors too, such as gradient norms through time and heat maps.
+        status_of: returns the current status of a run, because one that was killed is recorded as running.
 
     Raises:
         UsageError: Parquet needs a package that is not installed, an existing file has another kind, or one of vectors
@@ -49,7 +57,7 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, ve
     """
     refuse_file(folder)
     tables: dict[str, Callable[[], pandas.DataFrame]] = {
-        "runs": lambda: _runs(runs),
+        "runs": lambda: _runs(runs, status_of),
         "segments": lambda: _segments(store, runs),
         "metrics": lambda: _metrics(store, runs),
         "weights": lambda: _weights(store, runs),
@@ -121,10 +129,10 @@ def _write(frame: pandas.DataFrame, file: Path, form: RunsFormat) -> None:
             raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead") from error
 
 
-def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
+def _runs(runs: Sequence[Run], status_of: Callable[[Run], str]) -> pandas.DataFrame:
     import pandas
 
-    return pandas.DataFrame([_record(run) for run in runs])
+    return pandas.DataFrame([_record(run) | {"status": status_of(run)} for run in runs])
 
 
 def _record(run: Run) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class Evaluator:
         baseline = self.expected[name]  # of all sequences, so that equal runs diverge alike whatever their seed
         if metrics[name] <= limit * baseline:
             return ""
-        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
+        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times {baseline:.4g}, the expected loss of a guess"
 
     def progress(self) -> RunProgress:
         """Return the run's columns that change while it trains."""

@@ -106,8 +106,9 @@ def train(
             loop.end(Status.FAILED, lack)
             raise OutOfMemory(lack)
         # Read back before the checkpoint goes, because the checkpoint is the only other copy of a training of hours.
-        run = store.find(key)
-        if run is None or not Status(run.status).is_final:
+        run, file = store.find(key), store.location.file
+        is_deleted = file is not None and not file.exists()  # SQLite goes on to write to a file that has no name
+        if run is None or not Status(run.status).is_final or is_deleted:
             raise StorageError(
                 f"run {key} has ended, but the database does not hold its result: "
                 "the checkpoint is kept, run the same command again"

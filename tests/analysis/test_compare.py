@@ -387,6 +387,8 @@ def test_command_for_more_seeds_is_short(tmp_path, settings, preset, expected):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         run = store.start(run_record(config.spec, preset=None), {})
         assert command_of(Location("r.db"), run, 4) == expected
+        own = store.start(run_record(config.with_seed(1).spec, preset="paper"), {})  # although another one is shorter
+        assert "--preset" not in command_of(Location("r.db"), own, 4)
         stale = store.start(run_record(config.spec, key="0" * 16), {})  # no settings of today have its key
         assert command_of(Location("r.db"), stale, 4).count(" -s ") > 10
 

@@ -227,6 +227,12 @@ def test_bad_tables_are_refused_in_one_line(content, message, table):
     assert message in refusal(table(content))
 
 
+def test_table_in_another_encoding_is_refused(table):
+    path = table("größe,y\n1,0\n")
+    path.write_bytes(path.read_bytes().decode().encode("latin-1"))
+    assert refusal(path).endswith("its text is not in UTF-8: save it as UTF-8")
+
+
 def test_names_lose_the_spaces_around_them_and_y_is_the_target(table):
     path = table("sequence, a , y\np, 1, cat\np, 2, cat\nq, 3, dog\n")
     assert read(path) == ("classification", [[[1], [2]], [[3]]], ["cat", "dog"])

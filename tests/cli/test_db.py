@@ -254,6 +254,7 @@ def test_export_writes_runs_and_metrics(orthobench, database, tmp_path):
     )
     runs = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
     assert [run["key"] for run in runs] == [FINISHED, CUT_OFF]
+    assert [run["status"] for run in runs] == ["finished", "interrupted"]  # no process trains the second one
     assert runs[0]["setting_hidden_size"] == "4"
     assert float(runs[0]["baseline_mse"]) == first.baselines["mse"]
     assert all(name.isidentifier() for name in runs[0])

@@ -48,7 +48,9 @@ def test_loss_above_the_limit_ends_a_run_except_at_its_start(tmp_path, tiny):
     run, rows = carry_out(adding(tiny, diverged_above="1e-3"), tmp_path)
     assert (run.status, run.iterations) == (Status.DIVERGED, 2)
     assert [iteration for _, iteration, _ in rows] == [0, 2]
-    message = f"mse {rows[-1][2]:.4g} at iteration 2 (epoch 0.5), above 0.001 times the baseline of 0.1667"
+    message = (
+        f"mse {rows[-1][2]:.4g} at iteration 2 (epoch 0.5), above 0.001 times 0.1667, the expected loss of a guess"
+    )
     assert run.message == message
     assert run.final_value == rows[-1][2]
 
@@ -121,7 +123,7 @@ def test_loss_is_judged_if_accuracy_is_the_metric(tmp_path, tiny):
     run, _ = carry_out(resolve(Catalog(), "mnist", "rnn", overrides), tmp_path)
     assert run.status == Status.DIVERGED
     assert run.message.startswith("cross_entropy ")
-    assert run.message.endswith(" at iteration 2 (epoch 1), above 0.001 times the baseline of 2.303")
+    assert run.message.endswith(" at iteration 2 (epoch 1), above 0.001 times 2.303, the expected loss of a guess")
 
 
 def hungry(training: int, testing: int):

@@ -243,6 +243,15 @@ def test_checkpoint_stays_until_the_database_has_the_result(config, tmp_path, mo
     assert again.iterations == []  # the checkpoint of the last iteration served
 
 
+def test_result_in_a_deleted_database_is_not_lost_without_a_word(config, tmp_path):
+    class Deleting(Watching):
+        def on_evaluation(self, evaluation):
+            (tmp_path / "r.db").unlink(missing_ok=True)
+
+    with pytest.raises(StorageError, match="the database does not hold its result"):
+        carry_out(config, tmp_path, Deleting())
+
+
 @pytest.mark.parametrize(
     ("message", "stored"),
     [("cut off", "cut off"), ("no file b\udce9.txt", r"no file b\udce9.txt"), ("a\0b\nc", r"a\x00b")],

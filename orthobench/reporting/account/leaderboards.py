@@ -90,7 +90,7 @@ class Lead(StrEnum):
 
     NONE = "no run has finished here yet"
     DIVERGED = "every run diverged"
-    BASELINE = "best, but not better than the baseline with the whole interval"
+    BASELINE = "best, but not clearly better than the baseline"
     NOTHING = "best, but learns nothing"
     ALONE = "alone"
     LEADS = "ahead of all others"
