@@ -283,7 +283,7 @@ class LayerNormGRU(nn.Module):
 
 
 class Forgetful(nn.Module):
-    """A cell with a bug, which trains and learns nothing about earlier steps: no gradient passes `detach`.
+    """A cell with a bug: no gradient passes `detach`, so it learns from one step at a time.
 
     It runs as a loop in PyTorch, and one line names the place.
     """
