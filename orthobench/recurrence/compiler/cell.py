@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import pickle
@@ -277,14 +278,18 @@ def _settings(module: nn.Module) -> Any:
 
     These are the attributes of the module and of those in it, and the names and sizes of its parameters and buffers. It
     counts, too, which of these are the same tensor, and which are trained, because only their gradients are compared.
-    Attributes are followed through containers, and through objects and classes of the user's own code. Anything else
-    is another setting when it is another object.
+    Attributes are followed through containers, data classes, and objects and classes of the cell's own file or of the
+    user's own code. Anything else is another setting when it is another object.
 
     Raises:
         UnfitError: a module has hooks, which a kernel would not call.
     """
     registered = {id(each) for each in (*module.parameters(), *module.buffers())}
     places: dict[int, int] = {}
+
+    def is_followed(cls: type) -> bool:
+        is_of_cell = cls.__module__ == type(module).__module__
+        return is_of_cell or dataclasses.is_dataclass(cls) or is_own_class(cls)
 
     def setting(value: Any) -> Any:
         if type(value) is str or value is None:
@@ -301,12 +306,13 @@ def _settings(module: nn.Module) -> Any:
         if isinstance(value, MethodType):
             return value.__func__, setting(value.__self__)
         if isinstance(value, np.ndarray):
-            numbers = setting(value.tolist()) if value.dtype.hasobject else value.tobytes()
+            numbers = setting(tuple(value.flat)) if value.dtype.hasobject else value.tobytes()
             return value.shape, value.dtype, numbers
         if isinstance(value, (random.Random, np.random.Generator, np.random.RandomState)):
             return pickle.dumps(value)  # so that a step that draws from it changes it
         if isinstance(value, _FUNCTIONS):
             return value
+        kind: type | None = None
         if isinstance(value, functools.partial):
             parts: Any = value.func, value.args, value.keywords
         elif isinstance(value, (tuple, MutableSequence)):
@@ -315,13 +321,13 @@ def _settings(module: nn.Module) -> Any:
             parts = value.items()
         elif isinstance(value, Set):
             return frozenset(map(setting, value))
-        elif isinstance(value, nn.Module) or is_own_class(value if isinstance(value, type) else type(value)):
-            parts = type(value), *_own_attributes(value)
+        elif isinstance(value, nn.Module) or is_followed(value if isinstance(value, type) else type(value)):
+            kind, parts = value if isinstance(value, type) else type(value), _own_attributes(value)
         else:
             return value if isinstance(value, Hashable) else id(value)
         if not isinstance(value, tuple):  # a tuple may be gone when the next one has its number
             places[id(value)] = len(places)
-        return tuple(map(setting, parts))
+        return kind, *map(setting, parts)  # a class as it is, because its attributes are among those of the object
 
     for name, each in module.named_modules():
         own = each.__dict__
