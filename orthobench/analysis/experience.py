@@ -51,21 +51,20 @@ class Experience:
         return _iterations(settings, self) * self.seconds_per_iteration * longer(settings, self.settings)
 
 
-def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> list[Experience]:
+def experiences(runs: Sequence[Run], device: str, machine: str | None) -> list[Experience]:
     """Return the settings, time and memory of the runs on this kind of device, the newest first.
 
     Runs that several machines have trained are left out, because their seconds are those of none.
 
     Args:
         device: "cpu" or "cuda".
-        hardware_name: the processor or GPU to estimate for; None for any.
+        machine: the processor or GPU to estimate for (`Environment.machine`); None for any.
     """
-    kind = "cpu" if device == "cpu" else "accelerator"
     known = []
     for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
         if run.device != device or not run.iterations or not run.seconds.get("train") or len(run.machines) > 1:
             continue
-        if hardware_name not in (None, run.environment.facts.get(kind)):
+        if machine not in (None, run.environment.machine):
             continue
         known.append(
             Experience(

@@ -27,7 +27,7 @@ from orthobench.errors import OrthobenchError
 from orthobench.options.arguments import KeepWeights
 from orthobench.planning.sweep_runs import PlannedRun
 from orthobench.spec.resolve import RunConfig
-from orthobench.store import Store
+from orthobench.store import Environment, Store
 from orthobench.system import environment
 
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
@@ -67,15 +67,14 @@ class Estimator:
     ) -> None:
         self.copies = COPIES[keep_weights]
         self.store, self.device, self.profile = store, device.type, profile
-        kind = "cpu" if self.device == "cpu" else "accelerator"
-        self.hardware_name: str | None = None if is_on_cluster else environment.describe(device)[kind]
+        self.machine = None if is_on_cluster else Environment(facts=environment.describe(device)).machine
         self.known: dict[tuple[str, str], list[Experience]] = {}
         self.failures: dict[str, Estimate] = {}  # by variant
 
     def of(self, planned: PlannedRun) -> Estimate:
         """Estimate a pending run."""
         run = planned.existing_run
-        if run is not None and experiences([run], self.device, self.hardware_name):
+        if run is not None and experiences([run], self.device, self.machine):
             left = run.total_iterations - run.iterations
             source = f"its own {run.iterations} of {run.total_iterations} iterations"
             weights = self.copies * FLOAT * run.parameter_count
@@ -109,7 +108,7 @@ class Estimator:
         pair = config.spec.task, config.spec.model
         if pair not in self.known:
             runs = self.store.runs(task=pair[0], model=pair[1]) if self.store else []
-            self.known[pair] = experiences(runs, self.device, self.hardware_name)
+            self.known[pair] = experiences(runs, self.device, self.machine)
         return self.known[pair]
 
 

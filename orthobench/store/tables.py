@@ -92,8 +92,13 @@ class Environment(Base):
 
     @property
     def machine(self) -> str:
-        """The name of the accelerator, or of the processor of a run without one."""
-        return str(self.facts.get("accelerator") or self.facts.get("cpu"))
+        """The name of the accelerator, or of the processor of a run without one, such as "AMD EPYC (26/2/1)".
+
+        A processor's family, model and stepping belong to it, because virtual machines give processors of very
+        different speeds one name.
+        """
+        name, numbers = self.facts.get("accelerator"), self.facts.get("cpu_model")
+        return str(name or self.facts.get("cpu")) + (f" ({numbers})" if numbers and not name else "")
 
     @property
     def facts_for_others(self) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def test_wall_clock_counts_if_an_earlier_segment_had_two_threads(tmp_path):
     [
         (("cuda", {"accelerator": "a GPU"}), "cuda, then cpu"),
         (("cpu", {"cpu": "another CPU"}), "cpu on cpu"),
+        (("cpu", {"cpu_model": "26/2/1"}), "cpu on cpu"),
         (("reference", {"cpu": "another CPU"}), "reference, then cpu"),
     ],
 )

@@ -74,8 +74,7 @@ def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> 
 
 
 def _nearest(run: Run, others: Sequence[Run]) -> Experience | None:
-    kind = "cpu" if run.device == "cpu" else "accelerator"
-    return nearest(run.spec, experiences(others, run.device, run.environment.facts.get(kind)))
+    return nearest(run.spec, experiences(others, run.device, run.environment.machine))
 
 
 def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, int]]:
@@ -86,7 +85,7 @@ def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, 
     groups: dict[tuple[str, str, str | None], list[Run]] = defaultdict(list)
     for run in runs:
         if Status(run.status).is_final and run.iterations and run.own_seconds > 0:
-            groups[run.variant, run.device, run.environment.facts.get("cpu")].append(run)
+            groups[run.variant, run.device, run.environment.machine].append(run)
     close: dict[str, list[bool]] = {"within an hour": [], "at other times": []}
     for group in groups.values():
         for run, other in combinations(group, 2):
