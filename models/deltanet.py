@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orthobench.model import Learns
+from orthobench.model import Learns, SecondAxis
 
 from ._delta import DeltaModel, DeltaSettings
 
@@ -33,4 +33,8 @@ class DeltaNet(DeltaModel):
     look = "longdashdot square"
     family = "linear"
     learns = Learns("adding", 0.1)
+    second_axis = SecondAxis(
+        ({"negative_eigenvalues": False}, {"negative_eigenvalues": True}),
+        "Grazzi et al., ICLR 2025: without negative eigenvalues it cannot follow parity at every length",
+    )
     Settings = DeltaNetSettings

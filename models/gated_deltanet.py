@@ -10,7 +10,7 @@ number of heads times the size of a value. `models/_delta.py` describes the laye
 
 from __future__ import annotations
 
-from orthobench.model import Learns
+from orthobench.model import Learns, SecondAxis
 
 from ._delta import DeltaModel, DeltaSettings
 
@@ -29,4 +29,8 @@ class GatedDeltaNet(DeltaModel):
     look = "longdashdot triangle-up"
     family = "linear"
     learns = Learns("adding", 0.2)
+    second_axis = SecondAxis(
+        ({"negative_eigenvalues": False}, {"negative_eigenvalues": True}),
+        "Grazzi et al., ICLR 2025: without negative eigenvalues it cannot follow parity at every length",
+    )
     Settings = GatedDeltaNetSettings
