@@ -70,4 +70,3 @@ def overall(columns: Sequence[Sequence[float]]) -> Overall | None:
     wider = stdtrit(freedom, 1 - LEVEL / 2) / NormalDist().inv_cdf(1 - LEVEL / 2) * math.sqrt(fewest / (fewest - 1))
     low, high = np.clip(value + wider * (ends - value), LOWEST, 1).tolist()
     return Overall(value, len(filled), fewest, low, high)
-

@@ -12,6 +12,7 @@ from orthobench.analysis.variants import group
 from orthobench.arrays.words import word_of
 from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.options.arguments import Preset
+from orthobench.options.seeds import more_seeds
 from orthobench.papers import experiments
 from orthobench.plugins import Catalog
 from orthobench.plugins.sources import hash_of
@@ -29,8 +30,8 @@ SEEDS = 5
 """The number of seeds in the command that trains the best trial of a search."""
 
 
-def command_of(db: Location, run: Run, seeds: int | None = None) -> str:
-    """Return the commands that repeat a run in this folder, or train this number of seeds of its variant.
+def command_of(db: Location, run: Run, seeds: str | None = None) -> str:
+    """Return the commands that repeat a run in this folder, or train these seeds of its variant.
 
     If one of its plugin files is not here, or has changed since then, the first command writes them to a new folder.
     """
@@ -55,8 +56,10 @@ def deciding(contrasts: Sequence[Contrast], db: Location) -> list[str]:
         if contrast.deciding is None:
             continue
         for runs in group([*contrast.first.runs, *contrast.second.runs], lambda run: run.variant):
-            if sum(Status(run.status).is_final for run in runs) < contrast.deciding:
-                commands[runs[0].variant] = f"{command_of(db, runs[0], contrast.deciding)} {words}".rstrip()
+            seeds = [run.seed for run in runs if Status(run.status).is_final]
+            if len(seeds) < contrast.deciding:
+                more = more_seeds(seeds, contrast.deciding) if seeds else str(contrast.deciding)
+                commands[runs[0].variant] = f"{command_of(db, runs[0], more)} {words}".rstrip()
     return list(commands.values())
 
 
@@ -107,8 +110,8 @@ def _is_here(plugin: dict[str, Any]) -> bool:
         return False
 
 
-def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = (), seeds: int | None = None) -> str:
-    """Return a command that repeats the run even if the defaults change, or trains this number of seeds."""
+def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = (), seeds: str | None = None) -> str:
+    """Return a command that repeats the run even if the defaults change, or trains these seeds."""
     settings = merged_settings(spec)
     papers = set().union(*(each.settings for each in experiments(spec["task"], spec["model"])))
     if papers - settings.keys():  # records omit neutral values, which a paper's value would replace

@@ -87,7 +87,7 @@ def compare_tuned(
         for own in entries:
             column = own[0][1].column
             if dry_run:
-                results.append(plan_column(session, column, own, count))
+                results.append(plan_column(session, column, own, count, more))
                 continue
             results.append(train_column(session, column, own, count, more))
             if session.is_over_budget():

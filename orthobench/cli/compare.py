@@ -45,4 +45,4 @@ def command(
     if json:
         print_json([outcomes.contrast_record(each, value) for each in compared])
     else:
-        outcomes.print_contrasts(compared, value, db)
+        outcomes.print_contrasts(compared, value, outcomes.advice_for(compared, db))

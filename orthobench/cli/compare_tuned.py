@@ -21,7 +21,7 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.cli.outcomes import contrast_record, print_contrasts
+from orthobench.cli.outcomes import contrast_record, needed_seeds, print_contrasts
 from orthobench.cli.records import NAME, TEXT, cell, console, print_table, show_duration
 from orthobench.cli.sessions import LEFT_TO_ANOTHER, displayed, report_failures
 from orthobench.display import print_json
@@ -101,7 +101,9 @@ def command(
         for column in columns:
             _print_column(column)
             if compared := column.contrasts():
-                print_contrasts(compared, "end", db)
+                needed = needed_seeds(compared)
+                advice = [] if needed is None else [f"the same command with --seeds {needed} can decide more"]
+                print_contrasts(compared, "end", advice)
             _print_command(column, db)
     if dry_run:
         return
@@ -183,7 +185,7 @@ def _print_column(column: api.TunedColumn) -> None:
         (
             model.word,
             *(cell(row[name]) for name in ("median", *others)),
-            f"{row['seeds']} of {column.seeds}",
+            cell(row["seeds"]) if row["seeds"] >= column.seeds else f"{row['seeds']} of {column.seeds}",
             row["chosen"] or "-",
             _parameters(model),
             cell(row["state"]),
@@ -203,6 +205,6 @@ def _print_command(column: api.TunedColumn, db: api.Location) -> None:
     words = api.names.database_words(db, writes=False)
     models = [model for model in column.models if model.runs]
     if len(models) > 1:
-        seeds = ",".join(str(run.seed) for run in models[0].runs)
+        seeds = ",".join(map(str, sorted({run.seed for model in models for run in model.runs})))
         variants = [f"variant={model.runs[0].variant}" for model in models]
         typer.echo(f"again: {shell_command('compare', *variants, '--where', f'seed={seeds}', *words)}\n")

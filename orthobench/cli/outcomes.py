@@ -186,20 +186,24 @@ def _shown(value: Any) -> str:
     return text(value)
 
 
-def print_contrasts(compared: Sequence[api.Contrast], value: str, db: api.Location) -> None:
-    """Print the table of all contrasts, the commands that train the seeds which would decide, and each contrast."""
+def print_contrasts(compared: Sequence[api.Contrast], value: str, advice: Sequence[str]) -> None:
+    """Print the table of all contrasts, how to train the seeds which would decide, and each contrast."""
     out = records.console()
     out.print(f"first: {compared[0].first.text}", soft_wrap=True)
     print_outcomes([of_contrast(each) for each in compared])
-    for line in _more_seeds(compared, db):
+    for line in advice:
         out.print(line, soft_wrap=True)
     for each in compared:
         out.print()
         print_contrast(each, each.second.text, value, several=len(compared) > 1)
 
 
-def _more_seeds(contrasts: Sequence[api.Contrast], db: api.Location) -> list[str]:
+def advice_for(contrasts: Sequence[api.Contrast], db: api.Location) -> list[str]:
     """Return the commands that add the seeds which would decide, and to how many."""
     commands = api.commands.deciding(contrasts, db)
-    needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
-    return [f"bring these to {needed} seeds:", *(f"  {command}" for command in commands)] if commands else []
+    return [f"bring these to {needed_seeds(contrasts)} seeds:", *(f"  {each}" for each in commands)] if commands else []
+
+
+def needed_seeds(contrasts: Sequence[api.Contrast]) -> int | None:
+    """Return the number of seeds that would decide the contrasts which too few leave open; None if none is open."""
+    return next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)

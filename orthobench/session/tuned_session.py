@@ -169,13 +169,22 @@ MORE_SEEDS = 2
 """Fresh seeds besides the usual ones for models between which these do not decide the first place."""
 
 
-def plan_column(session: Session, column: Column, entries: Sequence[tuple[str, Entry]], seeds: int) -> TunedColumn:
+def plan_column(
+    session: Session, column: Column, entries: Sequence[tuple[str, Entry]], seeds: int, more: int = 0
+) -> TunedColumn:
     """Return the present state of a column, with what is left of it.
 
     Args:
         entries: the entries, each with the model as a command names it.
+        more: as for `train_column`; they are planned once the results show which models get them.
     """
-    return TunedColumn(column, [_model(session, word, entry, seeds, estimate=True) for word, entry in entries], seeds)
+    models = [_model(session, word, entry, seeds, estimate=True) for word, entry in entries]
+    undecided = [model.entry for model in _undecided(models, seeds)] if more else []
+    planned = [
+        _model(session, model.word, model.entry, seeds + more, estimate=True) if model.entry in undecided else model
+        for model in models
+    ]
+    return TunedColumn(column, planned, seeds)
 
 
 def train_column(
@@ -198,8 +207,7 @@ def train_column(
         outcomes += session.train_jobs(jobs)
     outcomes += _train_fresh(session, column, [entry for _, entry in entries], seeds)
     models = [_model(session, word, entry, seeds) for word, entry in entries]
-    if more and all(len(model.values) == seeds for model in models):
-        undecided = [model.entry for model in _undecided(models)]
+    if more and (undecided := [model.entry for model in _undecided(models, seeds)]):
         outcomes += _train_fresh(session, column, undecided, seeds + more)
         models = [_model(session, word, entry, seeds + more * (entry in undecided)) for word, entry in entries]
     failed = [outcome for outcome in outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
@@ -217,11 +225,14 @@ def _train_fresh(session: Session, column: Column, entries: Sequence[Entry], see
     return session.train_jobs(session.jobs(planned.selected))
 
 
-def _undecided(models: Sequence[TunedModel]) -> list[TunedModel]:
+def _undecided(models: Sequence[TunedModel], seeds: int) -> list[TunedModel]:
     """Return the models whose seeds overlap with those of the best one, and the best one.
 
-    None if the best one solves the task, because equal scores of 100 decide no place.
+    None before all have their seeds, and none if the best one solves the task, because equal scores of 100 decide no
+    place.
     """
+    if not all(len(model.values) == seeds for model in models):
+        return []
     scored = [model for model in models if model.scores]
     if len(scored) < 2:
         return []

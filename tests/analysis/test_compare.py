@@ -357,17 +357,18 @@ def test_printed_commands_add_the_seeds_that_decide(clear, tmp_path):
 
 
 def test_commands_are_those_of_variants_with_too_few_seeds_alone(tmp_path):
-    """The RNN has the four seeds that a test takes. The LSTM has a seed with each of two rates."""
+    """The RNN has the four seeds that a test takes. The LSTM has a seed with each of two rates, which is not seed 0."""
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         database = RunDatabase(store)
-        for model, rate, seeds in (("rnn", 0.1, 4), ("lstm", 0.1, 1), ("lstm", 0.2, 1)):
-            for seed in range(seeds):
+        for model, rate, seeds in (("rnn", 0.1, range(4)), ("lstm", 0.1, [0]), ("lstm", 0.2, [1])):
+            for seed in seeds:
                 database.run(experiment(model, "last", []), seed, test=[0.1] * 4, learning_rate=rate)
         (contrast,) = contrasts(store, ["model=rnn", "model=lstm"], {}, lambda run: run.status)
         assert (str(contrast.standing), contrast.deciding) == ("few seeds", 4)
         found = deciding([contrast], Location("made.db"))
-    parts = [re.findall(r"--models \w+|learning_rate=\S+|--seeds \d", command) for command in found]
-    assert parts == [["--models lstm", "--seeds 4", f"learning_rate={rate}"] for rate in (0.1, 0.2)]
+    parts = [re.findall(r"--models \w+|learning_rate=\S+|--seeds \S+", command) for command in found]
+    expected = (("4", 0.1), ("2-4", 0.2))
+    assert parts == [["--models lstm", f"--seeds {seeds}", f"learning_rate={rate}"] for seeds, rate in expected]
 
 
 @pytest.mark.parametrize(
@@ -386,11 +387,11 @@ def test_command_for_more_seeds_is_short(tmp_path, settings, preset, expected):
     config = resolve(Catalog(), "adding", "scornn", settings, preset)
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         run = store.start(run_record(config.spec, preset=None), {})
-        assert command_of(Location("r.db"), run, 4) == expected
+        assert command_of(Location("r.db"), run, "4") == expected
         own = store.start(run_record(config.with_seed(1).spec, preset="paper"), {})  # although another one is shorter
-        assert "--preset" not in command_of(Location("r.db"), own, 4)
+        assert "--preset" not in command_of(Location("r.db"), own, "4")
         stale = store.start(run_record(config.spec, key="0" * 16), {})  # no settings of today have its key
-        assert command_of(Location("r.db"), stale, 4).count(" -s ") > 10
+        assert command_of(Location("r.db"), stale, "4").count(" -s ") > 10
 
 
 def test_interval_of_the_difference_is_printed(clear):

@@ -257,22 +257,27 @@ def test_models_that_seeds_do_not_tell_apart_get_two_more():
     """Unless the best one solves the task, where equal scores decide no place."""
 
     def made(*scores: float):
-        return SimpleNamespace(scores=[*scores])
+        return SimpleNamespace(scores=[*scores], values=[*scores])
 
     first, near, far = made(0.8, 0.7, 0.9), made(0.6, 0.71, 0.5), made(0.6, 0.69, 0.5)
-    assert _undecided([far, near, first]) == [near, first]
-    assert _undecided([far, first]) == []
-    assert _undecided([made(1.0, 0.999, 0.9), made(0.998, 1.0, 1.0)]) == []
-    assert _undecided([first, made()]) == []
+    assert _undecided([far, near, first], 3) == [near, first]
+    assert _undecided([far, first], 3) == []
+    assert _undecided([made(1.0, 0.999, 0.9), made(0.998, 1.0, 1.0)], 3) == []
+    assert _undecided([first, made(0.8)], 3) == []
 
 
 def test_undecided_models_get_more_seeds(tmp_path, monkeypatch):
     """Two copies of one cell, whose seeds overlap."""
-    monkeypatch.setattr("orthobench.session.tuned_session._undecided", lambda models: models[1:])
-    short = SHORT | {"max_iterations": "20", "train_size": "400"}
-    (column,) = ob.compare_tuned(
-        "adding", ["rnn", "irnn"], settings=short, match_parameters=500, db=tmp_path / "r.db", jobs=0
+    monkeypatch.setattr(
+        "orthobench.session.tuned_session._undecided",
+        lambda models, seeds: models[1:] if all(model.values for model in models) else [],
     )
+    short = SHORT | {"max_iterations": "20", "train_size": "400"}
+    given = {"settings": short, "match_parameters": 500, "db": tmp_path / "r.db", "jobs": 0}
+    (column,) = ob.compare_tuned("adding", ["rnn", "irnn"], seeds=3, **given)
+    (planned,) = ob.compare_tuned("adding", ["rnn", "irnn"], dry_run=True, **given)
+    assert [model.cost.left for model in planned.models] == [0, 2 * 20]
+    (column,) = ob.compare_tuned("adding", ["rnn", "irnn"], **given)
     assert [[run.seed for run in model.runs] for model in column.models] == [[1, 2, 3], [1, 2, 3, 4, 5]]
     assert column.is_complete
 
