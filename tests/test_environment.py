@@ -66,6 +66,11 @@ def test_every_change_of_the_code_has_a_hash_of_its_own(checkout):
     assert {commit for commit, _ in seen} == {head}
     assert len(seen - {clean}) == 5
     assert git(checkout, "checkout", ".") is not None
+    for content in ("three = 3\n", "three = 4\n"):  # a new model that git does not know yet
+        (checkout / "models" / "three.py").write_text(content)
+        seen.add(code())
+    assert len(seen - {clean}) == 7
+    (checkout / "models" / "three.py").unlink()
     (checkout / "notes.txt").write_text("no code")
     assert git(checkout, "add", ".") is not None
     assert code() == clean

@@ -42,9 +42,9 @@ def overall(columns: Sequence[Sequence[float]]) -> Overall | None:
     `StratifiedBootstrap` of the authors' rliable does. The interval is about seeds, not about other tasks.
 
     The percentiles of such resamples are too close to the score if seeds are few. In simulations of five columns they
-    cover the mean of many seeds in 85, 90 and 93 % for three, five and ten seeds of each. Therefore their distances from
-    the score are multiplied by t sqrt(n / (n - 1)) / z, as far as Student's interval of n values is wider than the
-    percentiles' of a mean. That covers it in 94, 94 and 94 %, and where one seed in seven fails, in 87, 91 and 93 %.
+    cover the mean of many seeds in 85, 90 and 93 % for three, five and ten seeds of each. Therefore their distances
+    from the score are multiplied by t sqrt(n / (n - 1)) / z, as far as Student's interval of n values is wider than the
+    percentiles' of a mean. That covers it in 94 % for each, and where one seed in seven fails, in 87, 91 and 93 %.
 
     Args:
         columns: the scores of each column's seeds (`score_of`). Columns without seeds are left out.

@@ -74,7 +74,7 @@ def _version(package: str) -> str | None:
 
 @cache  # because a process runs the code that it has imported, and to ask git for each run takes time
 def _code() -> tuple[str | None, tuple[str, ...]]:
-    """Return the commit of this package's checkout, and each changed file with the hash of its content.
+    """Return the commit of this package's checkout, and each changed or new file with the hash of its content.
 
     Without a checkout these are None and ().
     """
@@ -82,8 +82,9 @@ def _code() -> tuple[str | None, tuple[str, ...]]:
     if not (folder / ".git").exists():
         return None, ()
     # Names alone, because the user's configuration may change everything else of a difference; also their order.
-    names = git(folder, "diff", "HEAD", "--name-only", "--no-renames", "-z", "--", *CODE) or ""
-    files = [(name, folder / name) for name in sorted(filter(None, names.split("\0")))]
+    changes = git(folder, "diff", "HEAD", "--name-only", "--no-renames", "-z", "--", *CODE) or ""
+    new = git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE) or ""
+    files = [(name, folder / name) for name in sorted(filter(None, f"{changes}\0{new}".split("\0")))]
     changed = [
         f"{name} {hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None}\n" for name, file in files
     ]

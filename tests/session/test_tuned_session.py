@@ -268,10 +268,11 @@ def test_models_that_seeds_do_not_tell_apart_get_two_more():
 
 def test_undecided_models_get_more_seeds(tmp_path, monkeypatch):
     """Two copies of one cell, whose seeds overlap."""
-    monkeypatch.setattr(
-        "orthobench.session.tuned_session._undecided",
-        lambda models, seeds: models[1:] if all(model.values for model in models) else [],
-    )
+
+    def undecided(models: list, seeds: int) -> list:
+        return models[1:] if all(model.values for model in models) else []
+
+    monkeypatch.setattr("orthobench.session.tuned_session._undecided", undecided)
     short = SHORT | {"max_iterations": "20", "train_size": "400"}
     given = {"settings": short, "match_parameters": 500, "db": tmp_path / "r.db", "jobs": 0}
     (column,) = ob.compare_tuned("adding", ["rnn", "irnn"], seeds=3, **given)
