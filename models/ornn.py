@@ -12,7 +12,6 @@ sign, so the sign of that entry is used instead.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from pydantic import Field, model_validator
@@ -79,13 +78,4 @@ class ORNN(PlainRNN):
         return householder_product(vectors[:, :-1]) * signs
 
     def after_step(self) -> None:
-        entries: Any = self.entries
-        # Under `fully_shard` each process has some of the entries, but a vector's length needs all of them.
-        is_sharded = hasattr(entries, "full_tensor")
-        whole = entries.full_tensor() if is_sharded else entries
-        units = unit_entries(whole, self.hidden_size, self.reflections)
-        if is_sharded:
-            from torch.distributed.tensor import distribute_tensor  # only here, because its import takes long
-
-            units = distribute_tensor(units, entries.device_mesh, entries.placements)
-        entries.copy_(units)
+        self.entries.copy_(unit_entries(self.entries, self.hidden_size, self.reflections))

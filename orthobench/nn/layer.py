@@ -7,7 +7,8 @@ import functools
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -213,8 +214,10 @@ class RecurrentLayer(nn.Module):
     def after_step(self) -> None:
         """Restore what an optimiser's step does not keep, such as the unitary matrix of `FullURNN`."""
         for cell in self._models():
-            cell.after_step()
-            cell.retract()
+            if cell.needs_step_end:
+                with _unsharded(cell):
+                    cell.after_step()
+                    cell.retract()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Have an optimiser call `after_step` after each of its steps, for programs that call the optimiser themselves.
@@ -477,6 +480,31 @@ def _whole(name: str, value: Any, least: int) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name}={value} should be a whole number, at least {least}")
     return int(value)
+
+
+@contextmanager
+def _unsharded(cell: nn.Module) -> Iterator[None]:
+    """Put whole tensors in place of the parameters of which `fully_shard` leaves each process a part, then share them.
+
+    A matrix is restored by all of its entries.
+    """
+    parts: dict[str, Any] = {name: each for name, each in cell.named_parameters() if hasattr(each, "full_tensor")}
+    wholes = {name: nn.Parameter(part.full_tensor()) for name, part in parts.items()}
+    _exchange(cell, wholes)
+    try:
+        yield
+    finally:
+        _exchange(cell, parts)
+    for name, part in parts.items():
+        from torch.distributed.tensor import distribute_tensor  # only here, because its import takes long
+
+        part.copy_(distribute_tensor(wholes[name].detach(), part.device_mesh, part.placements))
+
+
+def _exchange(module: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        path, _, own = name.rpartition(".")
+        module.get_submodule(path).register_parameter(own, parameter)
 
 
 def _drawn_generator() -> torch.Generator:

@@ -308,14 +308,15 @@ from torch import distributed
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
 
-from orthobench.nn import ORNN
+from orthobench import nn
 
+name, settings = sys.argv[2], eval(sys.argv[3])
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
 mesh = init_device_mesh("cpu", (1,))
 x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
 states = []
 for shard in (False, True):
-    layer = ORNN(3, 8, generator=torch.Generator().manual_seed(1))
+    layer = getattr(nn, name)(3, 8, generator=torch.Generator().manual_seed(1), **settings)
     if shard:
         fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -325,13 +326,24 @@ for shard in (False, True):
         layer(x)[0].square().sum().backward()
         optimizer.step()
     values = layer.state_dict().values()
-    states.append([value.full_tensor() if shard else value for value in values])
+    states.append([value.full_tensor() if hasattr(value, "full_tensor") else value for value in values])
 torch.testing.assert_close(*states)
 distributed.destroy_process_group()
 """
 
 
-def test_sharded_ornn_trains_as_a_whole_one(tmp_path):
-    command = [sys.executable, "-W", "ignore", "-c", SHARDED, str(tmp_path / "group")]
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ORNN", {}),
+        ("SpectralRNN", {}),
+        ("DTRIV", {"rebase_every": 2}),
+        ("ENRNN", {}),
+        pytest.param("IndRNN", {"bounded_steps": 5}, marks=pytest.mark.slow),
+        pytest.param("FullURNN", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_sharded_layer_trains_as_a_whole_one(tmp_path, name, settings):
+    command = [sys.executable, "-W", "ignore", "-c", SHARDED, str(tmp_path / "group"), name, repr(settings)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
