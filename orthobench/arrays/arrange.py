@@ -105,9 +105,11 @@ def of_arrays(
     if not fits or any(each is not None and each.shape != (count,) for each in (lengths, split)):
         given = {"x": x, "y": y, "lengths": lengths, "split": split}
         shapes = ", ".join(f"{name} is {list(values.shape)}" for name, values in given.items() if values is not None)
+        is_one_hot = kind == "classification" and y is not None and y.ndim > 1
+        one_hot = "; y.argmax(-1) makes classes of one-hot rows" if is_one_hot else ""
         raise UsageError(
             f"the shapes do not fit: {shapes}: x should be [sequences, time, features], and y [sequences] or, "
-            "for each step, [sequences, time]; x.swapaxes(0, 1) exchanges the first two axes"
+            f"for each step, [sequences, time]; x.swapaxes(0, 1) exchanges the first two axes{one_hot}"
         )
     lengths = np.full(count, time) if lengths is None else lengths
     _check_type("lengths", lengths)

@@ -55,8 +55,9 @@ def command(
         typer.Option(
             "--columns",
             metavar="A,B",
-            help="Columns of tables of tasks: model, parameters, seeds, diverged, solved, median, end, final, best, "
-            "seconds_per_epoch, backends, tags, metrics and settings.",
+            help="Columns of tables of tasks: model, variant, parameters, metric, seeds, diverged, end, final, best, "
+            "at_best_validation, better_than_baseline, tests_not_better_than_baseline, solved, seconds_per_epoch, "
+            "timed_on, backends, tags, metrics and settings.",
         ),
     ] = None,
     bold_best: Annotated[

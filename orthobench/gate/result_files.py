@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -33,7 +34,9 @@ def as_markdown(summary: str, findings: Sequence[Finding]) -> str:
     """Return findings as Markdown: a heading with their summary, a table and a note on its columns."""
     rows = [[*finding.cells.values()] for finding in findings]
     table = [[*findings[0].cells], ["---"] * len(rows[0]), *rows] if findings else []
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
+    lines = [
+        "| " + " | ".join(html.escape(cell, quote=False).replace("|", "\\|") for cell in row) + " |" for row in table
+    ]
     return "\n".join([f"### orthobench check: {summary}", "", *lines, "", NOTE, ""])
 
 

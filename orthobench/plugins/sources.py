@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError
 from orthobench.plugins.loading import installed_elsewhere, location_of
 
@@ -129,17 +130,17 @@ def named_files(cls: Any, sources: Sources) -> list[Path]:
     """Return the files that a class names as its `data_files`, relative to the folder of its own file.
 
     A class of a notebook or of an installed package names them relative to the current folder. A name may be a file, a
-    folder with all files below it, or a pattern such as "data/*.npz".
+    folder with all visible files below it, or a pattern such as "data/*.npz".
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or a folder has a link to another one.
     """
     file = Path(sources.path).absolute()
     folder = file.parent if sources.path and file.is_file() else Path.cwd()
     named, files = getattr(cls, "data_files", ()), set[Path]()
     for name in (named,) if isinstance(named, (str, os.PathLike)) else named:
         path = folder / name
-        found = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+        found = [path] if path.is_file() else list(visible_files(path)) if path.is_dir() else []
         if not found:
             with suppress(NotImplementedError, ValueError):  # an absolute name, or an empty one
                 found = [each for each in folder.glob(str(name)) if each.is_file()]

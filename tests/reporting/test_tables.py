@@ -16,10 +16,12 @@ from support.claims import stated
 from support.databases import LUCKY, RunDatabase, experiment, paper
 from support.pages import block
 from support.third_party import installed
+from typer.main import get_command
 
 from orthobench.analysis.aggregates import Basis
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.paper_tables import TOLERANCE
+from orthobench.cli import app
 from orthobench.errors import UsageError
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Experiment, Printed, find_paper
@@ -28,7 +30,7 @@ from orthobench.reporting.account.paper_views import group_of
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.figures.figures import SEVERAL_PLACES
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.tables.condition_tables import condition_table
+from orthobench.reporting.tables.condition_tables import FACTS, condition_table
 from orthobench.reporting.tables.paper_tables import paper_tables, verdict_text
 from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.reporting.tables.table import Table, table_of, write
@@ -573,3 +575,10 @@ def test_scale_without_a_chance_level_gives_no_number(database):
     own = experiment("rnn", "last", [Printed(metric="loss", split="train", value=0.25, aggregation=how)])
     database.run(own, 0, test=[1.0, 0.3])
     assert cell(database.view(paper(own))).measured is None
+
+
+def test_help_names_the_columns_that_a_table_takes():
+    """A metric and a setting are columns, too, and are not in this list."""
+    (option,) = [each for each in get_command(app).commands["report"].params if each.name == "columns"]
+    named = option.help.partition(": ")[2].partition(", metrics and settings")[0].split(", ")
+    assert named == list(FACTS)
