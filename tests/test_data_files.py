@@ -179,7 +179,7 @@ def test_a_folder_counts_with_the_files_that_it_gains():
     assert key("mine", "rnn", file) != before
     Path("other").mkdir()
     Path("sub/linked").symlink_to(Path("other").absolute())
-    with pytest.raises(UsageError, match="sub/linked is a link to .*other, which is not a file: copy its files here"):
+    with pytest.raises(UsageError, match=r"sub/linked is a link to .*other, which is not a file: copy its files here"):
         key("mine", "rnn", file)
     Path("sub/linked").unlink()
     Path("sub/d.npy").unlink()
