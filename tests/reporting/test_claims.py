@@ -283,7 +283,7 @@ def test_claims_at_settings_chosen_here_count_apart(database):
     assert [result.uncounted for result in view.claim_results] == ["", own, one_seed, own, own]
     counts = count_claims(view.claim_results)
     assert (counts.confirmed, counts.decided, counts.hollow) == (1, 1, (1, 1))
-    assert counts.words == "1 held; apart: 1 of 3 held at settings chosen here"
+    assert counts.words == "1 held; not counted: 1 of 3 held at settings chosen here"
     assert counts.apart == "1 with fewer than three seeds; 3 at settings chosen here"
     assert (square(view.artifacts[0]).confirmed, square(view.artifacts[0]).against) == (1, 0)
 

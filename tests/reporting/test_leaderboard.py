@@ -104,7 +104,7 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
         database, rnn=ends(1e-6, 2e-6, 3e-6), lstm=ends(1e-4, 2e-4, 3e-4), gru=ends(1e-4, 2e-4, 0.011), lem=ends(1e-4)
     )
     assert [str(row.standing) for row in rows] == ["None", "few seeds", "both solve it", "worse in every seed"]
-    assert words.startswith("rnn in first place; MSE 2e-06; 1 also solving it, 1 worse in every seed, 1 with few seeds")
+    assert words.startswith("2 solve it in every seed; lowest: rnn; MSE 2e-06; 1 worse in every seed, 1 with few seeds")
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert re.findall(r'<span class="tag">(both solve it|worse in every seed)</span>', page)[:1] == ["both solve it"]
 

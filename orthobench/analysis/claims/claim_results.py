@@ -144,7 +144,7 @@ class ClaimCounts:
         depend = "depends on the seed" if self.seed_decides == 1 else "depend on the seed"
         named = [(self.confirmed, "held"), (self.refuted, "did not hold"), (self.seed_decides, depend)]
         counts = ", ".join(f"{count} {words}" for count, words in named if count)
-        return "; apart: ".join(filter(None, (counts, self.own_words)))
+        return "; not counted: ".join(filter(None, (counts, self.own_words)))
 
     @property
     def own_words(self) -> str:

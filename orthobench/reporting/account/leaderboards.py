@@ -125,7 +125,12 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     needed = _open_seeds(board) if states else None
     more = f"seeds of each for a test: {needed}" if needed else ""
     names = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-    return "; ".join(filter(None, (f"{names} {lead}", value, standings_summary(states), more)))
+    words = f"{names} {lead}"
+    if solving := states.count(Standing.SOLVE):  # no first place, because their runs stop once they solve the task
+        end = "lowest" if condition.metric.goal == "min" else "highest"
+        words = f"{len(first) + solving} solve it in every seed; {end}: {names}"
+        states = [state for state in states if state != Standing.SOLVE]
+    return "; ".join(filter(None, (words, value, standings_summary(states), more)))
 
 
 def _place(top: LeaderboardRow) -> Lead:
