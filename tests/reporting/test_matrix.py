@@ -298,6 +298,20 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU, reset after"]
 
 
+def test_tuned_model_has_one_row_whatever_value_its_search_chose(monkeypatch, database):
+    for length, gate in itertools.product((10, 11, 12), (False, True)):
+        database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
+    database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=13, reset_after=True)
+    for module in (editions, matrix, matrix_cell):
+        monkeypatch.setattr(
+            module, "how_judged", lambda condition, _: "tuned" if condition.settings["sequence_length"] == 13 else "own"
+        )
+    found = matrix_of(database)
+    lengths = [column.condition.settings["sequence_length"] for column in found.columns]
+    rows = {row.label: {length for length, cell in zip(lengths, row.cells, strict=True) if cell} for row in found.rows}
+    assert rows == {"GRU": {10, 11, 12, 13}, "GRU, reset after": {10, 11, 12}}
+
+
 def test_learning_rate_separates_no_rows(database):
     """It says how a model was trained, and a row would lack what other rates did on the other tasks."""
     for length, rate in itertools.product((10, 11, 12), (1e-3, 1e-2)):

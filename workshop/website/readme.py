@@ -105,7 +105,7 @@ def papers_table() -> str:
         numbers = _numbers([cell for cell in cells if id(cell[2]) in first])
         repeated = sum(id(cell[2]) not in first for cell in cells)
         if repeated:
-            numbers.append(f"{repeated} more, from the runs counted above")
+            numbers.append(f"{repeated} that a paper above prints, too")
         if claims or numbers:
             rows.append([view.paper.short_name, claims or "–", "; ".join(numbers) or "–"])
     return table(["paper", "claims", "numbers"], rows)

@@ -188,7 +188,9 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     )
     for number, cell in placed:
         run = cell.variant.run
-        cells = names.setdefault((run.model, _value(run, separating.get(run.model))), [None] * len(columns))
+        # A search that may choose the value speaks for the model itself.
+        value = "" if cell.judged == "tuned" else _value(run, separating.get(run.model))
+        cells = names.setdefault((run.model, value), [None] * len(columns))
         other = cells[number]
         paper = papers_of[number]
         if other is None or _precedence(cell, paper) > _precedence(other, paper):
