@@ -299,17 +299,23 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
 
 
 def test_tuned_model_has_one_row_whatever_value_its_search_chose(monkeypatch, database):
-    for length, gate in itertools.product((10, 11, 12), (False, True)):
-        database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
+    lengths, gates = (10, 11, 12), (False, True)
+    for length, seed in itertools.product(lengths, range(3)):
+        database.run(experiment("lstm", "last", []), seed, test=[0.1] * 4, sequence_length=length)
+        for gate in gates:
+            given = {"sequence_length": length, "reset_after": gate}
+            database.run(experiment("gru", "last", []), seed, test=[0.1] * 4, **given)
     database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=13, reset_after=True)
+
+    def judged(condition, _):
+        return "tuned" if condition.settings["sequence_length"] == 13 else "own"
+
     for module in (editions, matrix, matrix_cell):
-        monkeypatch.setattr(
-            module, "how_judged", lambda condition, _: "tuned" if condition.settings["sequence_length"] == 13 else "own"
-        )
+        monkeypatch.setattr(module, "how_judged", judged)
     found = matrix_of(database)
-    lengths = [column.condition.settings["sequence_length"] for column in found.columns]
-    rows = {row.label: {length for length, cell in zip(lengths, row.cells, strict=True) if cell} for row in found.rows}
-    assert rows == {"GRU": {10, 11, 12, 13}, "GRU, reset after": {10, 11, 12}}
+    of = [column.condition.settings["sequence_length"] for column in found.columns]
+    rows = {row.label: {length for length, cell in zip(of, row.cells, strict=True) if cell} for row in found.rows}
+    assert rows == {"LSTM": {*lengths}, "GRU": {*lengths, 13}, "GRU, reset after": {*lengths}}
 
 
 def test_learning_rate_separates_no_rows(database):
