@@ -15,7 +15,6 @@ import typer
 from orthobench.cli import app
 from orthobench.papers import find_study, papers
 from orthobench.plugins import Catalog
-from orthobench.reporting.account.abilities import compute_abilities
 from orthobench.reporting.account.commentary import read_commentary
 from orthobench.reporting.tables.reproduction import everything_measured
 from orthobench.settings import describe_settings
@@ -289,27 +288,24 @@ def test_findings_tell_fitting_from_keeping_the_state():
 
 
 def test_title_of_the_first_screen_and_of_readme_stands():
-    """Most orthogonal cells copy, some of them and AUSSM also track parity, and no cell learns all five tasks."""
-    found = compute_abilities(figures.matrix())
-    families = {family.name: family.cells for family in found.families}
-    copying, parity, S3 = (
-        next(number for number, column in enumerate(found.columns) if column.label.startswith(task))
-        for task in ("copying", "parity", "words over S3")
-    )
-    assert 2 * families["orthogonal"][copying].reach > len(families["orthogonal"][copying].members)
-    assert families["gated"][S3].reach == len(families["gated"][S3].members)
-    assert families["orthogonal"][S3].reach == families["gated"][copying].reach == 0
+    """One cell learns all four tasks, and AUSSM alone copies of those outside the orthogonal family."""
+    matrix = figures.matrix()
+    tuned = [number for number, column in enumerate(matrix.columns) if column.block == "tuned"]
+    rows = [row for row in matrix.rows if all(row.cells[number] for number in tuned)]
 
-    def learnt(row, columns):
-        cells = [row.cells[found.columns[place].number] for place in columns]
-        return all(cell and cell.score >= 0.9 for cell in cells)
+    def learn(numbers):
+        return {row.model for row in rows if all(row.cells[number].score >= 0.9 for number in numbers)}
 
-    both = [row for row in found.members if learnt(row, (copying, parity))]
-    assert len(both) == 6
-    assert {row.model for row in both if row.family != "orthogonal"} == {"aussm"}  # whose steps are unitary
-    assert len(found.columns) == 5
-    assert not any(learnt(row, range(5)) for row in found.members)
-    title = "Six orthogonal or unitary cells copy and track parity, and no cell learns all five tasks"
+    assert len(tuned) == 4
+    assert len(rows) == len({row.model for row in rows}) == 43
+    assert learn(tuned) == {"nnrnn"}
+    (copying,) = (number for number in tuned if matrix.columns[number].condition.task == "copying")
+    assert learn([number for number in tuned if matrix.columns[number].label.split(",")[0] != "parity"]) == {
+        "nnrnn",
+        "enrnn",
+    }
+    assert {row.model for row in rows if row.model in learn([copying]) and row.family != "orthogonal"} == {"aussm"}
+    title = "nnRNN alone learns all four tasks on which 43 cells were tuned alike"
     assert f"{title}." in " ".join((links.ROOT / "README.md").read_text().split())
     assert read_commentary(results.COMMENTARY).title == title
 

@@ -45,7 +45,7 @@ def test_chance_of_clearly_worse_is_as_documented():
 
 def test_seeds_of_two_models_are_the_same_everywhere():
     few = WORDS[deciding_seeds(1)]
-    assert f"One seed each is too little to rank the two models; with {few}, a" in (ROOT / "README.md").read_text()
+    assert f"One seed each is not enough to rank the two models; with {few}, a" in (ROOT / "README.md").read_text()
     start, comparison = (
         " ".join((ROOT / "docs" / f"{name}.md").read_text("utf-8").split()) for name in ("start", "comparison")
     )
