@@ -17,8 +17,8 @@ from orthobench.arrays.tables import NO_ROLES, Roles, check_memory, of_table, re
 from orthobench.arrays.words import Kind
 from orthobench.data.checksums import files_md5
 from orthobench.data.speech import require_audio
-from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError, unknown
+from orthobench.system.visible_files import visible_files
 
 ARRAYS = ("x", "y", "lengths", "split")
 """The names of the arrays in an .npz file."""

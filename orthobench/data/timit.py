@@ -21,8 +21,8 @@ from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
 from orthobench.data.speech import require_audio
 from orthobench.data.speech.audio_files import sample_count
-from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError
+from orthobench.system.visible_files import visible_files
 
 SENTENCES = 8
 _CORE_TEST = """

@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError
 from orthobench.plugins.loading import installed_elsewhere, location_of
+from orthobench.system.visible_files import visible_files
 
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")
 """Names of folders that contain the modules of many distributions."""

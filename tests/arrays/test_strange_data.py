@@ -16,8 +16,8 @@ import torch
 import orthobench as ob
 from orthobench.arrays.named import find_data
 from orthobench.arrays.own_files import checksum, read_own_data
-from orthobench.data.visible_files import visible_files
 from orthobench.errors import UsageError
+from orthobench.system.visible_files import visible_files
 
 X = np.random.RandomState(0).normal(size=(12, 4, 2)).astype(np.float32)
 Y = np.arange(12) % 2
