@@ -52,7 +52,7 @@ class PruningSink(EventSink):
         """
         if self.pruned_at is None:
             return
-        message = f"pruned at iteration {self.pruned_at}"
+        message = f"{self.rule.did} at iteration {self.pruned_at}"
         run = self.store.find(self.key)
         assert run is not None
         self.store.update(run.id, {"status": Status.INTERRUPTED, "message": message})

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from orthobench.metric import Goal
 from orthobench.store import Run, Status
@@ -55,7 +55,7 @@ def best_so_far(values: Sequence[float], goal: Goal) -> list[float]:
 
 def was_pruned(run: Run) -> bool:
     """Return whether a search has pruned the run."""
-    return run.status == Status.INTERRUPTED and (run.message or "").startswith("pruned")
+    return run.status == Status.INTERRUPTED and (run.message or "").startswith(MedianRule.did)
 
 
 class Rule(Protocol):
@@ -63,7 +63,10 @@ class Rule(Protocol):
 
     Attributes:
         from_share: the share of a run's iterations from which on it is asked.
+        did: what it did to a run, as in "pruned at iteration 40".
     """
+
+    did: ClassVar[str]
 
     @property
     def from_share(self) -> float: ...
@@ -75,6 +78,8 @@ class Rule(Protocol):
 @dataclass(frozen=True)
 class Pause:
     """A run pauses at the first evaluation after a share of its iterations, until its search decides about it."""
+
+    did: ClassVar[str] = "paused"
 
     from_share: float
 
@@ -89,6 +94,8 @@ class MedianRule:
     Attributes:
         finished: the best value up to each evaluation, for each finished run.
     """
+
+    did: ClassVar[str] = "pruned"
 
     finished: tuple[tuple[float, ...], ...]
     goal: Goal

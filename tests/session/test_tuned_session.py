@@ -163,6 +163,8 @@ def test_searches_spend_what_the_rule_says(folder, column):
         whole = [run for run in first if run.iterations == WHOLE]
         assert len(first) == (4 if ":" in model.word else 8)
         assert {run.iterations for run in first} <= {WHOLE // 2, WHOLE}
+        half = f"paused at iteration {WHOLE // 2}"
+        assert {run.message for run in first if run.iterations < WHOLE} <= {half}
         assert len(whole) >= len(first) / 2
     fresh = [run for run in runs.values() if not run.is_trial]
     assert {run.iterations for run in fresh} == {WHOLE}
