@@ -563,7 +563,7 @@ def test_heading_of_a_narrow_block_does_not_reach_into_the_next():
     assert all(x + LETTER * len(words) <= second for _, _, words in texts[:2])
 
 
-def test_model_with_all_tuned_columns_has_one_score_over_them(monkeypatch, database):
+def test_model_with_all_tuned_columns_has_one_score_over_them(monkeypatch, database, tmp_path):
     """The mean of 0.5 and 0.3; a model that lacks a column has none."""
     scores = {("rnn", 100): (0.1, 0.5, 0.9), ("rnn", 200): (0.2, 0.3, 0.4), ("lstm", 100): (0.6, 0.7, 0.8)}
     for (model, length), values in scores.items():
@@ -575,6 +575,11 @@ def test_model_with_all_tuned_columns_has_one_score_over_them(monkeypatch, datab
     rows = {row.model: row.overall for row in matrix_of(database).rows}
     assert rows["lstm"] is None
     assert rows["rnn"].value == pytest.approx(0.4)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    means = re.findall(
+        r'data-model="(\w+)".*?<td class="mean"(?: data-score="0.4000">(\d+)<small[^>]*>([^<]*))?', page, re.S
+    )
+    assert [(model, mean) for model, mean, _ in means] == [("lstm", ""), ("rnn", "40")]
 
 
 def test_each_seed_is_scored_from_the_constant_of_its_own_tests(database):

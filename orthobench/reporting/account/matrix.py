@@ -126,6 +126,11 @@ class ResultMatrix:
         return _unfolded(self.columns)
 
     @property
+    def has_means(self) -> bool:
+        """Whether a row has a mean over the tuned columns."""
+        return any(row.overall for row in self.rows)
+
+    @property
     def folded(self) -> list[int]:
         """The numbers of the columns that are folded."""
         return sorted({*range(len(self.columns))} - {*self.shown})

@@ -23,12 +23,13 @@ export function filterMatrix() {
  * @param {HTMLTableCellElement} heading
  */
 function sortMatrix(heading) {
-  const { tBodies, tHead } = matrix(), column = Number(heading.dataset.column);
+  const { tBodies, tHead } = matrix(), column = heading.cellIndex;
   /** @param {HTMLTableRowElement} row */
-  const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.score ?? -2));
+  const value = (row) => (column ? Number(row.cells[column].dataset.score ?? -2) : -Number(row.dataset.place));
   tBodies[0].append(...[...tBodies[0].rows].sort((first, second) => value(second) - value(first)));
+  matrix().classList.toggle("sorted", column > 0); // which hides the lines between families
   for (const other of tHead.rows[0].cells) other.removeAttribute("aria-sort");
-  if (column >= 0) heading.setAttribute("aria-sort", "descending");
+  if (column) heading.setAttribute("aria-sort", "descending");
 }
 
 /**

@@ -181,7 +181,7 @@ function scoresOf(model) {
   const table = matrix();
   const heads = table ? [...table.tHead.rows[0].cells] : [];
   const rows = table ? [...table.tBodies[0].rows].filter((row) => row.dataset.model === model) : [];
-  return rows.flatMap((row) => [...row.cells].filter((cell) => cell.dataset.score).map((cell) => {
+  return rows.flatMap((row) => [...row.cells].filter((cell) => cell.dataset.score && !cell.matches(".mean")).map((cell) => {
     const source = cell.querySelector("a"), [, words] = /: (.*)/s.exec(source.title);
     const variant = row.querySelector("bdi").textContent.slice(nameOf(model).length);
     const score = withAttributes(element("span", source.firstChild.textContent), { class: cell.matches(".far") ? "score far" : "score", style: cell.getAttribute("style") });
