@@ -36,10 +36,10 @@ class Overall:
 def overall(columns: Sequence[Sequence[float]]) -> Overall | None:
     """Return the mean of a model's scores over the columns with its stratified bootstrap interval; None without scores.
 
-    Every column counts alike. An interquartile mean (Agarwal et al., Deep Reinforcement Learning at the Edge of the
-    Statistical Precipice, NeurIPS 2021) would leave out all seeds of the worst of four columns, and so call a model
-    that fails one task perfect. Of `DRAWS` resamples, each draws every column's seeds anew from that column, as
-    `StratifiedBootstrap` of the authors' rliable does. The interval is about seeds, not about other tasks.
+    Every column counts alike. An interquartile mean would leave out all seeds of the worst of four columns, and so call
+    a model that fails one task perfect. It is for more tasks: Agarwal et al., Deep Reinforcement Learning at the Edge
+    of the Statistical Precipice, NeurIPS 2021. Of `DRAWS` resamples, each draws every column's seeds anew from that
+    column, as `StratifiedBootstrap` of the authors' rliable does. The interval is about seeds, not about other tasks.
 
     The percentiles of such resamples are too close to the score if seeds are few. In simulations of five columns they
     cover the mean of many seeds in 85, 90 and 93 % for three, five and ten seeds of each. Therefore their distances
