@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orthobench.model import Learns, SecondAxis
+from orthobench.model import Learns
 
 from ._delta import DeltaModel, DeltaSettings
+from ._eigenvalues import EIGENVALUES
 
 
 class DeltaNetSettings(DeltaSettings):
@@ -33,8 +34,5 @@ class DeltaNet(DeltaModel):
     look = "longdashdot square"
     family = "linear"
     learns = Learns("adding", 0.1)
-    second_axis = SecondAxis(
-        ({"negative_eigenvalues": False}, {"negative_eigenvalues": True}),
-        "Grazzi et al., ICLR 2025: without negative eigenvalues it cannot follow parity at every length",
-    )
+    second_axis = EIGENVALUES
     Settings = DeltaNetSettings

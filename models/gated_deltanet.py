@@ -10,9 +10,10 @@ number of heads times the size of a value. `models/_delta.py` describes the laye
 
 from __future__ import annotations
 
-from orthobench.model import Learns, SecondAxis
+from orthobench.model import Learns
 
 from ._delta import DeltaModel, DeltaSettings
+from ._eigenvalues import EIGENVALUES
 
 
 class GatedDeltaNetSettings(DeltaSettings):
@@ -29,8 +30,5 @@ class GatedDeltaNet(DeltaModel):
     look = "longdashdot triangle-up"
     family = "linear"
     learns = Learns("adding", 0.2)
-    second_axis = SecondAxis(
-        ({"negative_eigenvalues": False}, {"negative_eigenvalues": True}),
-        "Grazzi et al., ICLR 2025: without negative eigenvalues it cannot follow parity at every length",
-    )
+    second_axis = EIGENVALUES
     Settings = GatedDeltaNetSettings

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from orthobench.matrices.initial import as_parameter, inverse_softplus, torch_linear_
-from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, SecondAxis, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
 from orthobench.recurrence import (
     Convolution,
     GradientTrace,
@@ -42,6 +42,8 @@ from orthobench.recurrence import (
     selective_scan,
     short_convolution,
 )
+
+from ._eigenvalues import EIGENVALUES
 
 _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 1e-1
 
@@ -85,10 +87,7 @@ class Mamba(Model):
     look = "longdashdot cross"
     family = "linear"
     learns = Learns("adding", 0.2)
-    second_axis = SecondAxis(
-        ({"negative_eigenvalues": False}, {"negative_eigenvalues": True}),
-        "Grazzi et al., ICLR 2025: without negative eigenvalues it cannot follow parity at every length",
-    )
+    second_axis = EIGENVALUES
     step_matrices = ()
     cost = "exp(Delta A) of 2n features with 16 units each, at each step and again in the backward pass"
     Settings = MambaSettings
