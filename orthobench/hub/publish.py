@@ -19,7 +19,7 @@ from sqlalchemy import delete, select, update
 from orthobench.errors import DamagedError, UsageError, counted, without_folders
 from orthobench.hub.card import CARD, NAME
 from orthobench.hub.place import MOST_BYTES, Hub
-from orthobench.settings import run_names, without_paths
+from orthobench.settings import without_paths
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.merge import merge, opened_checked
 from orthobench.store.sqlite import connect, problem_of
@@ -166,8 +166,6 @@ def _opened(hub: Hub, name: str) -> Iterator[Store]:
         try:
             with opened_checked(file) as store:
                 for run in store.runs():
-                    if run_names(run.spec)["key"] != run.key:
-                        raise DamagedError(f"{where}: run {run.key} is forged: its key does not follow from its spec")
                     if without_paths(run.spec) != run.spec:
                         raise DamagedError(f"{where}: a setting of run {run.key} is a path of another machine")
                 yield store

@@ -296,11 +296,9 @@ def _check_run(run: Mapping[str, Any]) -> None:
         raise ValueError("its task, model or metric has characters that control a terminal")
     check_spec(run["spec"])
     spec = run["spec"]
-    names = run_names(spec)
-    if names["key"] == run["key"]:  # so the spec is right
-        for name, expected in (names | {name: spec[name] for name in ("task", "model", "seed")}).items():
-            if run.get(name, expected) != expected:
-                raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
+    for name, expected in (run_names(spec) | {name: spec[name] for name in ("task", "model", "seed")}).items():
+        if run.get(name, expected) != expected:
+            raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
     check_seconds(run.get("seconds", {}))
     check_numbers(run.get("baselines", {}))
     check_metrics(run.get("metrics"))

@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -390,7 +391,7 @@ def test_command_for_more_seeds_is_short(tmp_path, settings, preset, expected):
         assert command_of(Location("r.db"), run, "4") == expected
         own = store.start(run_record(config.with_seed(1).spec, preset="paper"), {})  # although another one is shorter
         assert "--preset" not in command_of(Location("r.db"), own, "4")
-        stale = store.start(run_record(config.spec, key="0" * 16), {})  # no settings of today have its key
+        stale = store.start(run_record(replace(config.spec, model_version="0")), {})  # no model has it
         assert command_of(Location("r.db"), stale, "4").count(" -s ") > 10
 
 
@@ -496,7 +497,7 @@ def test_draws_in_parts_equal_all_draws_at_once(monkeypatch):
 def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for number, model in enumerate(("rnn", "rnn", "lstm", "lstm", "gru", "gru")):
-            run = store.start(run_record(key=f"{number:016x}", model=model, seed=number % 2), {})
+            run = store.start(run_record(model=model, seed=number % 2), {})
             rows = [MetricRow(split, name, 1, 1, 0.5) for split in ("train", "test") for name in ("mse", "accuracy")]
             store.log(run.id, rows, [], {"status": Status.FINISHED, "iterations": 1})
         read = {"runs": [], "metric_columns": []}

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from support.records import spec_columns
 
 import orthobench as ob
 
@@ -133,9 +134,9 @@ def test_results_are_an_overview_of_their_runs(swept):
 
 def test_tables_escape_what_is_stored(swept):
     run = swept.store.runs()[0]
-    model = {"model": "<script>alert(1)</script>"}
-    swept.store.update(run.id, {**model, "spec": {**run.spec, **model}})
-    hostile = swept.store.get(run.key)
+    columns = spec_columns(run.spec | {"model": "<script>alert(1)</script>"})
+    swept.store.update(run.id, columns)
+    hostile = swept.store.get(columns["key"])
     for html in (hostile._repr_html_(), swept._repr_html_()):
         assert "<script>" not in html
         assert "&lt;script&gt;" in html

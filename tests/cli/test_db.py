@@ -18,9 +18,9 @@ from orthobench.store import MetricRow, Status, TraceRow, WeightsRow, open_store
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 
-FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
-SPEC |= {"task": "adding", "model": "rnn", "seed": 0, "task_version": "1", "model_version": "1"}
+SPEC |= {"task": "adding", "model": "rnn", "task_version": "1", "model_version": "1"}
+FINISHED, CUT_OFF = (run_record(spec=SPEC, seed=seed)["key"] for seed in range(2))
 MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
 AT_ITS_END = {"status": Status.FINISHED, "final_value": 0.7, "best_value": 0.5, "best_iteration": 0}
 """The columns that a run with the numbers of the one that was cut off has at its end."""
@@ -31,8 +31,8 @@ def database(tmp_path) -> Path:
     """A finished run with three numbers and a vector, one that was cut off with two numbers, and a benchmark."""
     path = tmp_path / "results.db"
     with open_store(str(path), create=True) as store:
-        for key, values in ((FINISHED, [0.25, 0.1, 1 / 3]), (CUT_OFF, [0.5, 0.7])):
-            run = store.start(run_record(key=key, spec=SPEC), MACHINE)
+        for seed, values in enumerate(([0.25, 0.1, 1 / 3], [0.5, 0.7])):
+            run = store.start(run_record(spec=SPEC, seed=seed), MACHINE)
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
             store.log(run.id, rows, [], {"iterations": len(values) - 1})
         run = store.get(FINISHED)

@@ -18,7 +18,8 @@ from orthobench.store.result import as_name
 from orthobench.system.location import Location
 from orthobench.weights.weights_files import PROTOCOLS, WeightsFolder
 
-KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]
+RUNS = [run_record(model=model, seed=seed) for model in ("lstm", "rnn") for seed in range(2)]
+KEYS = [run["key"] for run in RUNS]
 HOSTILE_KEYS = ["../../proj/poetry", "../../victim", "{root}/victim", "..", "", ".", "a\0b", "a\nb", "A" * 16, "a" * 17]
 COMMANDS = {
     "ls": ("ls",),
@@ -40,9 +41,8 @@ def write_database(file: Path) -> None:
     """Write a database of two models with two seeds each, and no files but its own."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_store(str(file), create=True) as store:
-        for number, key in enumerate(KEYS):
-            model, seed = ("lstm", "rnn")[number // 2], number % 2
-            run = store.start(run_record(key=key, model=model, seed=seed, variant=model), {"cpu": "m"})
+        for number, record in enumerate(RUNS):
+            run = store.start(record, {"cpu": "m"})
             done = {"status": Status.FINISHED, "iterations": 10, "final_value": 0.1 * number, "best_value": 0.1}
             store.log(run.id, [MetricRow("test", "mse", 1, 10, 0.1 * number)], [], done | {"seconds": {"train": 1.0}})
 

@@ -65,9 +65,15 @@ def refusal(orthobench) -> str:
 
 
 CHANGES: dict[str, tuple[str, str]] = {
-    "key": ("UPDATE run SET key = '0000000000000000' WHERE id = 1", "is forged: its key does not follow"),
+    "key": (
+        "UPDATE run SET key = '0000000000000000' WHERE id = 1",
+        "its key '0000000000000000' does not follow from its spec",
+    ),
     "path as key": ("UPDATE run SET key = '../../victim' WHERE id = 1", "is not 16 hexadecimal digits"),
-    "easier task": ("UPDATE run SET spec = json_set(spec, '$.task_settings', json('{}'))", "is forged: its key"),
+    "easier task": (
+        "UPDATE run SET spec = json_set(spec, '$.task_settings', json('{}'))",
+        "does not follow from its spec",
+    ),
     "other model": ("UPDATE run SET model = 'scornn'", "its model 'scornn' does not follow from its spec"),
     "condition": ("UPDATE run SET condition = '0000000000000000'", "does not follow from its spec"),
     "spec of text": ("UPDATE run SET spec = '\"text\"'", "is not a JSON object"),

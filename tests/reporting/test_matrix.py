@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
+from support.records import spec_columns
 
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.conditions import collect
@@ -331,7 +332,7 @@ def test_rows_of_a_setting_leave_out_its_default(database):
         run = database.run(experiment("rnn", "last", []), 0, [0.1] * 4, sequence_length=length, activation=activation)
         if (length, activation) == (12, "tanh"):
             settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
-            database.store.update(run.id, {"spec": run.spec | {"model_settings": settings}})
+            database.store.update(run.id, spec_columns(run.spec | {"model_settings": settings}))
     assert [row.label for row in matrix_of(database).rows] == ["RNN", "RNN, activation relu"]
 
 
@@ -436,7 +437,7 @@ def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database,
     for seed, model in itertools.product(range(3), ("rnn", "lstm")):
         run = database.run(experiment(model, "last", []), seed, test=[0.1] * 4)
         if model == "rnn":
-            database.store.update(run.id, {"spec": run.spec | {"model_version": "0"}})
+            database.store.update(run.id, spec_columns(run.spec | {"model_version": "0"}))
     matrix = matrix_of(database)
     assert {row.model: row.cells[0].version for row in matrix.rows} == {"rnn": "0", "lstm": ""}
     assert picture(matrix).count("50ⱽ") == 1

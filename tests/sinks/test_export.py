@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.destinations import all_of, as_sent, read_back, stored
-from support.records import run_record
+from support.records import key_of, run_record
 
 import orthobench as ob
 from orthobench.sinks.targets import parse_target
@@ -16,8 +16,8 @@ def database(tmp_path):
     """A database with a finished run, and one under way."""
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
-        for key, status in (("abc0" * 4, Status.FINISHED), ("abc1" * 4, Status.INTERRUPTED)):
-            run = store.start(run_record(key=key), {"cpu": "a"}, ["kept"])
+        for seed, status in enumerate((Status.FINISHED, Status.INTERRUPTED)):
+            run = store.start(run_record(seed=seed), {"cpu": "a"}, ["kept"])
             add_rows(store, run.id, range(0, 30, 10), {"status": status, "iterations": 20})
     return str(file)
 
@@ -34,7 +34,7 @@ def test_export_equals_the_database(database, kind, location, orthobench):
     assert done.code == 0, done.err
     assert done.out == f"2 runs sent to {parse_target(f'{kind}:{location}')}\n"
     with open_store(database) as store:
-        for key, status in (("abc0" * 4, "finished"), ("abc1" * 4, "interrupted")):
+        for key, status in ((key_of(0), "finished"), (key_of(1), "interrupted")):
             sent = read_back(kind, location, key)
             assert sent.points == pytest.approx(as_sent(kind, stored(store, key)), rel=0, abs=0)
             assert (sent.doubles, sent.tags, sent.status) == ([], ["kept"], status)
@@ -43,7 +43,7 @@ def test_export_equals_the_database(database, kind, location, orthobench):
 def test_second_export_is_a_new_run_except_in_tensorboard(database, kind, location, orthobench):
     command = ("db", "export", "--db", database, "--to", f"{kind}:{location}")
     orthobench(*command)
-    key = "abc1" * 4
+    key = key_of(1)
     with open_store(database) as store:
         first = stored(store, key)
         run = store.find(key)
@@ -60,8 +60,8 @@ def test_second_export_is_a_new_run_except_in_tensorboard(database, kind, locati
 
 def test_python_api_exports_selected_runs(database, kind, location):
     with ob.open_results(database) as results:
-        results.export(f"{kind}:{location}", "abc0" * 4)
-    assert read_back(kind, location, "abc0" * 4).status == "finished"
+        results.export(f"{kind}:{location}", key_of(0))
+    assert read_back(kind, location, key_of(0)).status == "finished"
     assert all_of(kind, location, "abc1" * 4) == []
 
 

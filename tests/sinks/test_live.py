@@ -95,9 +95,9 @@ def test_restart_leaves_the_abandoned_run_except_in_tensorboard(config, kind, lo
 @pytest.mark.parametrize("kind", ["tensorboard", "trackio"], indirect=True)
 def test_run_that_starts_over_within_a_session_begins_a_new_one(kind, location, tmp_path):
     """As after the death of a worker, whose rows beyond the checkpoint are rewound."""
-    key = "abc0" * 4
     with open_store(str(tmp_path / "r.db"), create=True) as store:
-        run = store.start(run_record(key=key), {"cpu": "a"}, [])
+        run = store.start(run_record(), {"cpu": "a"}, [])
+        key = run.key
 
         def add(iteration, value):
             store.log(run.id, [MetricRow("test", "mse", 0, iteration, value)], [], {"iterations": iteration})

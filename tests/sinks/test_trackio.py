@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.records import run_record
+from support.records import key_of, run_record
 
 import orthobench as ob
 from orthobench.errors import StorageError
 from orthobench.store import MetricRow, Status, open_store
 
-KEY = "abc0" * 4
+KEY = key_of(seed=0)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def kind() -> str:
 def database(tmp_path) -> str:
     file = str(tmp_path / "r.db")
     with open_store(file, create=True) as store:
-        run = store.start(run_record(key=KEY), {"cpu": "a"}, ["kept"])
+        run = store.start(run_record(seed=0), {"cpu": "a"}, ["kept"])
         rows = [MetricRow("test", "mse", 0, i, value) for i, value in enumerate((1.0, math.inf, math.nan))]
         store.log(run.id, rows, [], {"status": Status.DIVERGED, "iterations": 2})
     return file

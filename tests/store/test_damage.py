@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import re
@@ -18,6 +19,7 @@ from support.records import run_record
 from orthobench.errors import DamagedError, StorageError, UsageError
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
+from orthobench.settings import run_names
 from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, damage, open_store, row_checks
 from orthobench.store import open as opening
@@ -83,6 +85,8 @@ UNDRAWABLE = {
     "no task": "UPDATE run SET spec = json_set(spec, '$.task', null)",
     "an object as model": "UPDATE run SET spec = json_set(spec, '$.model', json('{\"a\": []}'))",
     "a condition of another spec": "UPDATE run SET condition = '0123456789abcdef'",
+    "a key of another spec": "UPDATE run SET key = '0123456789abcdef'",
+    "settings of another run": "UPDATE run SET spec = json_set(spec, '$.task_settings.train_size', 7)",
     "Infinity as setting": "UPDATE run SET spec = replace(spec, '\"hidden_size\": 8', '\"hidden_size\": Infinity')",
 }
 """Values of a run that can be read and not be drawn."""
@@ -422,10 +426,13 @@ def test_a_run_that_cannot_be_drawn_is_refused_and_named(orthobench, sound, tmp_
 def test_lists_of_a_strange_record_are_shown(orthobench, sound, tmp_path):
     """A plugin's setting may be a list of numbers, and facts may hold anything that JSON can."""
     shutil.copy(sound, tmp_path / "results.db")
-    execute(tmp_path / "results.db", "UPDATE run SET spec = json_set(spec, '$.training.list', json('[1, [null, {}]]'))")
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
+        spec = json.loads(connection.execute("SELECT spec FROM run WHERE id = 1").fetchone()[0])
+        spec["training"]["list"] = [1, [None, {}]]
+        names = run_names(spec)
+        values = (json.dumps(spec), key := names["key"], names["variant"])
+        connection.execute("UPDATE run SET spec = ?, key = ?, variant = ? WHERE id = 1", values)
     execute(tmp_path / "results.db", "UPDATE environment SET facts = json_set(facts, '$.dirty', json('{\"a\": [{}]}'))")
-    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
-        ((key,),) = connection.execute("SELECT key FROM run WHERE id = 1")
     shown = orthobench("show", key)
     assert (shown.code, shown.err) == (0, "")
     assert "list=1,none,{}" in shown.out

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.records import run_record
+from support.records import key_of, run_record
 
 import orthobench
 from orthobench.errors import DamagedError
@@ -18,7 +18,7 @@ from orthobench.store.sqlite import connect
 from orthobench.store.tables import VERSION_TABLE, Base
 from orthobench.system.location import Location
 
-KEY = "0123456789abcdef"
+KEY = key_of(seed=0)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def file(tmp_path):
     """A database with a run, and a trigger that falsifies its results."""
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
-        store.start(run_record(key=KEY), {})
+        store.start(run_record(), {})
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TRIGGER evil AFTER INSERT ON tag BEGIN UPDATE run SET final_value = 0; END")
     return file
@@ -80,7 +80,7 @@ COMMANDS = {
 def sound(tmp_path_factory):
     file = tmp_path_factory.mktemp("sound") / "s.db"
     with open_store(str(file), create=True) as store:
-        store.start(run_record(key=KEY), {})
+        store.start(run_record(), {})
     return file
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.records import run_record
+from support.records import key_of, run_record
 
 from orthobench.errors import RunLockedError, StorageError
 from orthobench.options.run_options import RunOptions
@@ -26,11 +26,11 @@ from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
 
-KEYS = [f"{number:016x}" for number in range(16)]
+KEYS = [key_of(seed) for seed in range(16)]
 
 
 def start(store, **changes):
-    return store.start(run_record(**{"key": KEYS[0], **changes}), {"cpu": "x"})
+    return store.start(run_record(**changes), {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:
@@ -66,7 +66,7 @@ def test_snapshot_sees_one_state(store):
     counted = text("SELECT count(*) FROM metric")
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 1
-        store.log(start(store, key=KEYS[1]).id, [point(0)], [], {})
+        store.log(start(store, seed=1).id, [point(0)], [], {})
         assert session.execute(counted).scalar_one() == 1
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 2
@@ -103,7 +103,7 @@ def test_stored_rows_are_read_back(store):
     assert math.isnan(stored[1])
     assert stored[2:] == [math.inf, -math.inf]
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
-    again = store.get("0")
+    again = store.get(KEYS[0])
     assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, spec, {"cpu": "x"})
     store.rewind(run.id, 1, "t")
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
@@ -122,7 +122,7 @@ def test_writers_in_one_environment_lose_nothing(postgres):
         try:
             with open_store(postgres) as store:
                 ready.wait()
-                run = start(store, key=KEYS[number])
+                run = start(store, seed=number)
                 ready.wait()
                 store.tag(KEYS[:6], ["together"])
                 for i in range(25):
@@ -415,8 +415,8 @@ BROKEN = {
 def test_broken_row_is_refused_with_the_fix(postgres, orthobench, fault):
     statement, line = BROKEN[fault]
     with open_store(postgres, create=True) as store:
-        for key in KEYS[:3]:
-            store.log(start(store, key=key).id, [point(0)], [TraceRow("g", 0, 0, [0.5])], {})
+        for seed in range(3):
+            store.log(start(store, seed=seed).id, [point(0)], [TraceRow("g", 0, 0, [0.5])], {})
         with store.engine.begin() as connection:
             connection.execute(text(statement))
     read = orthobench("db", "export", "out", "--vectors", "--db", postgres)

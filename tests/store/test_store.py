@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from support.records import run_record
+from support.records import key_of, run_record
 from support.schemas import OLDER, add_revision, write_older
 
 from orthobench.errors import OrthobenchError, RunLockedError, UsageError
@@ -43,7 +43,7 @@ def test_migrations_create_the_tables(store):
 
 def test_run_is_read_back_as_stored(store):
     entered = start(store)
-    run = store.get("abc")
+    run = store.get(key_of(0))
     assert run.id == entered.id
     record = run_record()
     assert {name: getattr(run, name) for name in record} == record
@@ -52,7 +52,7 @@ def test_run_is_read_back_as_stored(store):
 
 
 def test_environments_are_shared(store):
-    run, other_run = start(store), start(store, key="def1000000000000")
+    run, other_run = start(store), start(store, seed=1)
     assert run.environment_id == other_run.environment_id
 
 
@@ -75,7 +75,7 @@ def test_number_is_logged_once(store):
     with pytest.raises(Exception, match="UNIQUE"):
         store.log(run.id, [MetricRow("test", "other", 0, 0, 1.0), *rows], [], {"iterations": 9})
     assert len(store.metrics([run.id])) == 1  # the failed transaction left nothing
-    assert store.get("abc").iterations == 0
+    assert store.get(key_of(0)).iterations == 0
 
 
 def test_rewind_removes_later_rows(store):
@@ -119,8 +119,9 @@ def test_fork_has_the_rows_and_segments_of_its_iteration(store):
     for iteration, token in ((-1, "a"), (4, "b"), (8, "c")):
         store.rewind(run.id, iteration, token)
     store.log(run.id, [MetricRow("test", "mse", 0, iteration, 1.0) for iteration in (0, 4, 8, 12)], [], {})
-    store.fork(run.id, {"key": "f" * 16}, logged=8, iteration=8)
-    fork = store.get("f" * 16)
+    longer = run_record(seed=1)
+    store.fork(run.id, longer, logged=8, iteration=8)
+    fork = store.get(longer["key"])
     assert [metric.iteration for metric in store.metrics([fork.id])] == [0, 4, 8]
     assert [(segment.iteration, segment.write_token) for segment in store.segments([fork.id])] == [(0, "a"), (4, "b")]
 
@@ -137,7 +138,7 @@ def test_writes_are_distinguished_while_the_clock_stands_still(store, monkeypatc
     for iteration in range(3):
         store.log(run.id, [MetricRow("test", "mse", 0, iteration, 1.0)], [], {"iterations": iteration})
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1, 2]
-    assert store.get("abc").iterations == 2
+    assert store.get(key_of(0)).iterations == 2
     for seconds in (1, 2):
         store.add_benchmark("recurrence", {"seconds": seconds}, {"cpu": "x"})
     assert [row.results["seconds"] for row in store.benchmarks()] == [1, 2]
@@ -150,7 +151,7 @@ def test_run_taken_over_at_the_same_time_is_left_to_the_other_process(store, tmp
         start(other)
         with pytest.raises(RunLockedError, match="taken over"):
             store.update(run.id, {"status": Status.FAILED})
-    assert store.get("abc").status == Status.RUNNING
+    assert store.get(key_of(0)).status == Status.RUNNING
 
 
 def test_every_commit_reaches_the_disk(store):
@@ -159,27 +160,26 @@ def test_every_commit_reaches_the_disk(store):
 
 
 def test_runs_are_filtered(store):
-    start(store)
-    start(store, key="abd1000000000000", model="lstm", seed=1)
-    assert [run.key for run in store.runs(model="lstm")] == ["abd1000000000000"]
-    assert [run.key for run in store.runs(task="adding", seed=0)] == ["abc0000000000000"]
+    first, second = start(store), start(store, model="lstm", seed=1)
+    assert [run.key for run in store.runs(model="lstm")] == [second.key]
+    assert [run.key for run in store.runs(task="adding", seed=0)] == [first.key]
     assert store.runs(status="finished") == []
     with pytest.raises(UsageError, match="several"):
-        store.get("ab")
+        store.get("")
     with pytest.raises(UsageError, match="no run"):
         store.get("%")
 
 
 def test_tags_are_added_and_belong_to_one_run(store):
     assert store.start(run_record(), {}, ["night", "a"]).tags == ["a", "night"]
-    start(store, key="abd1000000000000")
-    store.tag(["abc0000000000000", "abd1000000000000", "nowhere"], ["night", "b"])
-    store.tag(["abc0000000000000"], [])
+    start(store, seed=1)
+    store.tag([key_of(0), key_of(1), "nowhere"], ["night", "b"])
+    store.tag([key_of(0)], [])
     assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
     assert start(store).tags == ["a", "b", "night"]  # a restart keeps them
-    assert [run.key for run in store.runs(tag="a")] == ["abc0000000000000"]
+    assert [run.key for run in store.runs(tag="a")] == [key_of(0)]
     assert store.runs(tag="n%") == []
-    store.delete(store.get("abc0000000000000").id)
+    store.delete(store.get(key_of(0)).id)
     assert start(store).tags == []
 
 
@@ -223,7 +223,7 @@ def test_writers_wait_for_each_other(tmp_path):
     def write(number: int) -> None:
         try:
             with open_store(path, create=True) as store:
-                run = start(store, key=f"{number:016x}")
+                run = start(store, seed=number)
                 for i in range(25):
                     store.log(run.id, [MetricRow("test", "mse", 0, i, 1.0)], [], {"iterations": i})
         except Exception as error:
@@ -293,12 +293,12 @@ def test_database_name_may_not_be_utf_8(tmp_path, monkeypatch, read_only):
     """Such as one with an umlaut, where the locale is C and Python's mode for UTF-8 is off."""
     path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 %41?.db")
     with open_store(path, create=True) as store:
-        start(store, key="0" * 16)
+        start(store)
     back_up(Path(path), Path(f"{path}.copy"))
     monkeypatch.setattr(open_module, "is_read_only", lambda file: read_only)
     for name in (path, f"{path}.copy"):
         with open_store(name) as store:
-            assert [run.key for run in store.runs()] == ["0" * 16]
+            assert [run.key for run in store.runs()] == [key_of(0)]
             assert str(store.location) == name
 
 

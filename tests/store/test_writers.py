@@ -22,7 +22,7 @@ def write(path: Path, number: int, rows: int, seconds: float, results: SimpleQue
     try:
         done, end = 0, time.monotonic() + seconds
         with open_store(str(path), create=True) as store:
-            run = store.start(run_record(key=f"{number:016x}"), {"cpu": "x"})
+            run = store.start(run_record(seed=number), {"cpu": "x"})
             while done < rows or time.monotonic() < end:
                 metrics = [MetricRow("test", f"m{i}", 0, done, 1.0) for i in range(5)]
                 store.log(run.id, metrics, [TraceRow("g", 0, done, [1.0] * 50)], {"iterations": done})
@@ -60,7 +60,7 @@ def carry_out(path: Path, rows: int, seconds: float) -> None:
         process.join()
     assert [error for error in counts.values() if isinstance(error, str)] == []
     with open_store(str(path)) as store:
-        runs = {int(run.key, 16): run for run in store.runs()}
+        runs = {run.seed: run for run in store.runs()}
         assert runs.keys() == set(range(WRITERS))
         for number, run in runs.items():
             assert (run.status, run.iterations) == (Status.FINISHED, counts[number] - 1)
@@ -87,7 +87,7 @@ def test_busy_database_is_waited_for_with_a_message(tmp_path, monkeypatch, caplo
     monkeypatch.setattr("orthobench.store.sqlite.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
     with open_store(path, create=True) as store, open_store(path) as other:
-        run = store.start(run_record(key="0" * 16), {})
+        run = store.start(run_record(), {})
         with store.engine.execution_options(writes=True).begin() as transaction:
             release = monkeypatch.undo, transaction.rollback
 
@@ -99,5 +99,5 @@ def test_busy_database_is_waited_for_with_a_message(tmp_path, monkeypatch, caplo
             caplog.handler.addFilter(release_lock)
             other.update(run.id, {"message": "written"})
             caplog.handler.removeFilter(release_lock)
-        assert store.get("0").message == "written"
+        assert store.get(run.key).message == "written"
     assert caplog.messages == [f"database {path} is locked by other processes: waiting for them"]

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from orthobench.settings import run_names
 from orthobench.spec.resolve import RunSpec
 from orthobench.store import Run
 
-_RUN = {
-    "key": "abc0000000000000",
-    "variant": "v",
-    "condition": "c",
+_SPEC = {
+    "note": ["ü", None, 0.1],
     "task": "adding",
     "model": "rnn",
     "seed": 0,
-    "spec": {
-        "note": ["ü", None, 0.1],
-        "task": "adding",
-        "model": "rnn",
-        "seed": 0,
-        "task_settings": {},
-        "model_settings": {},
-        "training": {},
-        "task_version": "1",
-        "model_version": "1",
-    },
+    "task_settings": {},
+    "model_settings": {},
+    "training": {},
+    "task_version": "1",
+    "model_version": "1",
+}
+
+_PARTS = ("task", "model", "seed")
+_RUN = {
     "device": "cpu",
     "backend": "reference",
     "parameter_count": 3,
@@ -39,7 +38,7 @@ _RUN = {
 def run_record(spec: RunSpec | None = None, /, **columns: Any) -> dict[str, Any]:
     """Return the columns of a run at its start, as `Store.start` takes them.
 
-    A spec replaces the columns that identify the run, and `columns` replace any.
+    The names of the run follow from its spec, in which `columns` replace the task, the model and the seed.
 
     Raises:
         TypeError: a run has no column of such a name.
@@ -47,4 +46,16 @@ def run_record(spec: RunSpec | None = None, /, **columns: Any) -> dict[str, Any]
     unknown = columns.keys() - Run.__table__.columns.keys()
     if unknown:
         raise TypeError(f"a run has no columns {sorted(unknown)}")
-    return _RUN | (spec.record() if spec else {}) | columns
+    facts = asdict(spec) if spec else columns.pop("spec", _SPEC)
+    return _RUN | spec_columns(facts | {name: columns[name] for name in _PARTS if name in columns}) | columns
+
+
+def spec_columns(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run that follow from its spec."""
+    return run_names(spec) | {name: spec[name] for name in _PARTS} | {"spec": spec}
+
+
+def key_of(seed: int) -> str:
+    """Return the key of `run_record(seed=seed)`."""
+    key: str = run_record(seed=seed)["key"]
+    return key
