@@ -216,7 +216,7 @@ def pack_runs(runs: Path) -> None:
     from orthobench.store.merge import merge, opened_unchanged
 
     with open_store(str(DATABASE), create=True) as store, opened_unchanged(str(RESULTS)) as source:
-        keys = [run.config.spec.key for run in runs_in(runs, Catalog(), lambda wanted: source.runs(keys=wanted))]
+        keys = [run.config.spec.key for run in runs_in(runs, Catalog())]
         merge(source, store, keys=keys)
         final = {run.key for run in store.runs(keys=keys) if Status(run.status).is_final}
     for key in set(keys) - final:

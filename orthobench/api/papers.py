@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,7 @@ from orthobench.reporting import write_study
 from orthobench.session.session import SweepResult, open_session
 from orthobench.session.study_session import train_study
 from orthobench.settings.filters import parse_conditions as parse_conditions
-from orthobench.store import Run, open_store
-from orthobench.store.open import DatabaseNotFoundError
-from orthobench.store.sqlite import named_or_default
 from orthobench.system.kinds import refuse_other_kinds
-from orthobench.system.location import Location
 from orthobench.training.device import pick_device
 
 
@@ -84,8 +79,7 @@ def reproduce_file(
 ) -> SweepResult:
     """Train the runs that a TOML file lists, in the order of the file: of papers, studies and tasks.
 
-    An entry that uses the settings of the best trial trains once its trials have results. Entries for a GPU are left
-    out on a CPU.
+    Entries for a GPU are left out on a CPU.
 
     Raises:
         UsageError: the file is invalid, or as for `reproduce`.
@@ -93,33 +87,8 @@ def reproduce_file(
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options = with_jobs(options, jobs)
-    catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
-    device = pick_device(options.device).type
-    runs = runs_in(path, catalog, partial(_records, location), device)
-    passes: list[SweepResult] = []
-    with open_session(location, options, display, dry_run, [[run.config for run in runs]]) as session:
-        # Repeated, because these results may have settled the best trial, for which a later entry waits.
-        while True:
-            result = session.sweep(runs, dry_run, dry_run)
-            passes.append(result)
-            planned = {run.key for run in result.plan.runs}
-            if dry_run or result.not_started:
-                break
-            runs = runs_in(path, catalog, partial(_records, location), device)
-            if planned.issuperset(run.config.spec.key for run in runs):
-                break
-    # The last outcome of each run, because a failed one may have been tried again.
-    last = {outcome.job.spec.key: outcome for each in passes for outcome in each.outcomes}
-    return replace(result, outcomes=list(last.values()))
-
-
-def _records(location: Location, keys: Sequence[str]) -> list[Run]:
-    """Return the records of the runs with these keys; an empty list if there is no database."""
-    try:
-        with open_store(location) as store:
-            return store.runs(keys=keys)
-    except DatabaseNotFoundError:
-        return []
+    runs = runs_in(path, Catalog(options.plugins), pick_device(options.device).type)
+    return train(runs, db, options, dry_run, display)
 
 
 @dataclass(frozen=True)

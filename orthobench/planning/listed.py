@@ -7,19 +7,12 @@ models = ["scornn", "full_urnn"]
 where = { sequence_length = 1000 }
 seeds = 5
 
-[[runs]] # a trial with settings that differ from the paper
+[[runs]] # a run with settings that differ from the paper
 paper = "helfrich2018"
 figure = "2"
 models = ["lstm"]
 settings = { learning_rate = 1e-2, max_iterations = 2000 }
-tags = ["rates"]
-
-[[runs]] # a run of full length, with the settings of the best trial
-paper = "helfrich2018"
-figure = "2"
-models = ["lstm"]
-best_of = "rates"
-settings = { max_iterations = "none" }
+tags = ["tried"]
 
 [[runs]] # runs of a study
 study = "state-tracking"
@@ -42,8 +35,6 @@ gated = ["lstm", "torch.nn:GRU"]
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -61,9 +52,6 @@ from orthobench.planning.sweep_runs import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.settings import Scalar, read_toml, text
 from orthobench.settings.filters import narrow, read_conditions
-from orthobench.store import Run, Status
-
-_logger = logging.getLogger(__name__)
 
 EXPECTED = {
     "paper": 'the key of a paper, such as "helfrich2018"',
@@ -76,13 +64,10 @@ EXPECTED = {
     "where": "settings with a value each, such as { sequence_length = 1000 }",
     "settings": "settings with a value each, such as { learning_rate = 1e-3 }",
     "tags": 'a list of names for the runs, such as ["tried"]',
-    "best_of": "a tag of earlier entries",
     "seeds": f"a number of seeds from 1 to {MAX_SEEDS}",
     "device": '"cuda"',
 }
 SettingValues = dict[Name, Scalar]
-Find = Callable[[Sequence[str]], Sequence[Run]]
-"""Returns the stored records of the runs with these keys."""
 
 
 class ListedRuns(BaseModel):
@@ -103,7 +88,6 @@ class ListedRuns(BaseModel):
         {}, description="settings in place of the paper's: the runs are then not the paper's"
     )
     tags: list[Annotated[str, AfterValidator(check_tag)]] = Field([], description="names for the runs")
-    best_of: Name | None = Field(None, description="take the settings of the best of the earlier entries with this tag")
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
     device: Literal["cuda"] | None = Field(None, description="train the runs on a GPU alone; they take a CPU too long")
 
@@ -121,29 +105,26 @@ class ListedRuns(BaseModel):
         if unread := sorted(self.model_fields_set & OTHERS[kinds[0]]):
             raise UsageError(f"{', '.join(unread)} does not apply to a {kinds[0]}: leave it out")
 
-    def resolve(self, catalog: Catalog, chosen: Mapping[str, Any] | None = None) -> list[SweepRun]:
+    def resolve(self, catalog: Catalog) -> list[SweepRun]:
         """Return the runs, seed by seed.
-
-        Args:
-            chosen: the settings of the best trial, if the entry uses them.
 
         Raises:
             UsageError: the paper or study has no such table, figure, model or setting, the paper's file has a wrong
                 claim, or the task or study does not exist.
         """
-        seeds, settings = range(self.seeds), {**(chosen or {}), **self.settings}
+        seeds = range(self.seeds)
         if self.study is not None:
             runs, _ = study_runs(find_study(self.study), catalog, self.preset or "paper", seeds)
             runs = narrow(runs, read_conditions(**self.where, model=self.models), _described)
         elif self.task is not None:
-            given = {name: text(value) for name, value in settings.items()}
+            given = {name: text(value) for name, value in self.settings.items()}
             names = list(map(catalog.named, self.models or ()))
             runs = resolve_grid(catalog, self.task, names, given, [], seeds, self.preset or "paper")
         else:
             paper = find_paper(str(self.paper))
             refuse_wrong_claims(paper)
             experiments = restrict(paper, self.table, self.figure, self.models, self.where)
-            runs = resolve_experiments(catalog, experiments, seeds, settings=settings)
+            runs = resolve_experiments(catalog, experiments, seeds, settings=self.settings)
         return [SweepRun(replace(config, tags=tuple(self.tags)), shown) for config, shown in runs]
 
 
@@ -154,67 +135,31 @@ def _described(run: SweepRun) -> dict[str, Any]:
 
 OTHERS = {
     "paper": {"preset"},
-    "study": {"table", "figure", "settings", "best_of"},
-    "task": {"table", "figure", "where", "best_of"},
+    "study": {"table", "figure", "settings"},
+    "task": {"table", "figure", "where"},
 }
 """What an entry can name, and the keys that do not apply then."""
 
 
-def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: (), device: str | None = None) -> list[SweepRun]:
+def runs_in(path: Path, catalog: Catalog, device: str | None = None) -> list[SweepRun]:
     """Return the runs of a file, each once, in the order of the file.
 
-    An entry that uses the settings of the best trial has no runs until all its trials have results.
-
     Args:
-        find: finds the results of trials.
         device: "cpu" leaves out the entries for a GPU; "cuda" and None leave out nothing.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, or has an invalid entry, which the message names.
     """
     runs: dict[str, SweepRun] = {}
-    trials: dict[
-        str, list[tuple[SettingValues, list[str]]]
-    ] = {}  # by tag: settings, and the keys of the runs with them
     for number, entry in enumerate(_entries(path), 1):
         try:
             entry.check()
-            chosen = None
-            if entry.best_of is not None:
-                if entry.best_of not in trials:
-                    raise unknown("tag of earlier entries", entry.best_of, trials)
-                chosen = _best(trials[entry.best_of], find)
-                if chosen is None:
-                    _logger.info("entry %d of %s waits for its trials %s", number, path, entry.best_of)
-                    continue
-            resolved = entry.resolve(catalog, chosen)
+            resolved = entry.resolve(catalog)
         except UsageError as error:
             raise UsageError(f"{path}, entry {number}: {error}") from error
         for run in resolved if device is None or entry.device in (None, device) else ():
             runs.setdefault(run.config.spec.key, run)
-        for tag in entry.tags:
-            trials.setdefault(tag, []).append((entry.settings, [run.config.spec.key for run in resolved]))
     return list(runs.values())
-
-
-def _best(trials: Sequence[tuple[SettingValues, Sequence[str]]], find: Find) -> SettingValues | None:
-    """Return the settings whose runs have the best mean of their best values; None as long as a run has no result.
-
-    Raises:
-        UsageError: all trials have diverged without any value.
-    """
-    scores: list[tuple[float, SettingValues]] = []
-    for settings, keys in trials:
-        results = [run for run in find(keys) if Status(run.status).is_final]
-        if len(results) < len(keys):
-            return None
-        values = [run.best_value for run in results if run.best_value is not None]
-        if values and len(values) == len(results):
-            mean = sum(values) / len(values)
-            scores.append((results[0].main_metric.sign * mean, settings))
-    if not scores:
-        raise UsageError("no trial has a value: choose other settings for the trials")
-    return min(scores, key=lambda score: score[0])[1]
 
 
 def _entries(path: Path) -> list[ListedRuns]:

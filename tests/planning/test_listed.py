@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.paper_runs import TRIAL
+from support.paper_runs import ENTRY
 
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper, find_study
@@ -13,7 +13,6 @@ from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
-from orthobench.store import Run
 
 CATALOG = Catalog()
 NAMED = '[[runs]]\ntask = "adding"\nmodels = "gated"\n'
@@ -148,53 +147,11 @@ def test_shipped_comparisons_are_valid():
     assert {run.config.spec.task for run in runs} >= {"adding", "copying", "formal_language"}
 
 
-TRIALS = f"""
-{TRIAL}settings = {{ learning_rate = 1e-2, max_iterations = 50 }}
-tags = ["tried", "rates"]
-{TRIAL}settings = {{ learning_rate = 3e-3, max_iterations = 50 }}
-tags = ["tried", "rates"]
-{TRIAL}best_of = "rates"
-settings = {{ max_iterations = "none" }}
-"""
-
-
-def ended(key: str, status: str, value: float | None) -> Run:
-    return Run(key=key, status=status, best_value=value, metric="mse", goal="min", metrics=None)
-
-
-def test_trial_has_its_settings_and_tags(write):
-    trials = [run for run, _ in runs_in(write(TRIALS), CATALOG)]
-    rates = [run.spec.settings["learning_rate"] for run in trials]
-    assert rates == [1e-2, 3e-3]
-    assert {run.spec.settings["max_iterations"] for run in trials} == {50}
-    assert {run.tags for run in trials} == {("tried", "rates")}
-
-
-@pytest.mark.parametrize(
-    ("ends", "rate"),
-    [
-        ([], None),
-        ([("finished", 0.1)], None),
-        ([("finished", 0.1), ("interrupted", 0.01)], None),
-        ([("finished", 0.1), ("finished", 0.2)], 1e-2),
-        ([("finished", 0.2), ("finished", 0.1)], 3e-3),
-        ([("diverged", None), ("finished", 0.1)], 3e-3),
-    ],
-)
-def test_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
-    file = write(TRIALS)
-    keys = [run.spec.key for run, _ in runs_in(file, CATALOG)]
-    records = {key: ended(key, *end) for key, end in zip(keys, ends, strict=False)}
-    whole = runs_in(file, CATALOG, lambda known: [records[key] for key in known if key in records])[2:]
-    assert [(run.spec.settings["learning_rate"], run.spec.settings["max_iterations"]) for run, _ in whole] == (
-        [] if rate is None else [(rate, None)]
-    )
-
-
-def test_trials_without_a_value_are_refused(write):
-    file = write(TRIALS)
-    with pytest.raises(UsageError, match="entry 3: no trial has a value"):
-        runs_in(file, CATALOG, lambda keys: [ended(key, "diverged", None) for key in keys])
+def test_entry_has_its_settings_and_tags(write):
+    text = f'{ENTRY}settings = {{ learning_rate = 1e-2, max_iterations = 50 }}\ntags = ["tried", "rates"]\n'
+    ((run, _),) = runs_in(write(text), CATALOG)
+    assert (run.spec.settings["learning_rate"], run.spec.settings["max_iterations"]) == (1e-2, 50)
+    assert run.tags == ("tried", "rates")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +191,6 @@ def test_trials_without_a_value_are_refused(write):
         ("[[runs]]\npaper = 'helfrich2018'\nsettings = { n = [1] }", "entry 1: settings should be settings"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = '2'\nsettings = { rate = 1 }", "unknown setting 'rate'"),
         ("[[runs]]\npaper = 'helfrich2018'\ntags = ['a,b']", "entry 1: tags should be a list of names"),
-        ("[[runs]]\npaper = 'helfrich2018'\nbest_of = 'x'", "entry 1: unknown tag of earlier entries 'x'"),
         ("[[runs]\n", "is not TOML"),
     ],
 )

@@ -1,6 +1,6 @@
-"""An entry of a list of papers' runs, for tests of trials."""
+"""An entry of a list of papers' runs."""
 
-TRIAL = """
+ENTRY = """
 [[runs]]
 paper = "helfrich2018"
 figure = "2"
