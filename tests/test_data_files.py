@@ -163,6 +163,8 @@ def test_a_copy_elsewhere_is_the_same_run(tmp_path):
 def test_files_patterns_and_paths_are_names(declared):
     file = write("mine.py", TASK, read=READ, declared=declared)
     before = key("mine", "rnn", file)
+    Path("._d.npy").write_bytes(b"of macOS")
+    assert key("mine", "rnn", file) == before
     np.save("d.npy", np.ones((10, 4)))
     assert key("mine", "rnn", file) != before
 

@@ -71,8 +71,10 @@ def test_every_change_of_the_code_has_a_hash_of_its_own(checkout):
         seen.add(code())
     assert len(seen - {clean}) == 7
     (checkout / "models" / "three.py").unlink()
+    for name in (".DS_Store", ".two.py.swp", "two.py~", ".#two.py"):
+        (checkout / "models" / name).write_text("of an editor")
     (checkout / "notes.txt").write_text("no code")
-    assert git(checkout, "add", ".") is not None
+    assert git(checkout, "add", "notes.txt") is not None
     assert code() == clean
 
 

@@ -46,9 +46,7 @@ def report(
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
         commentary: a TOML file with your text and your remarks on verdicts, for the page and the reproduction.
-        columns: the columns of the tables of tasks: "model", "parameters", "seeds", "diverged", "solved", "end",
-            "final", "best", "at_best_validation" (medians over seeds), "seconds_per_epoch", "backends", "tags", a
-            metric, or a setting.
+        columns: the columns of the tables of tasks, which `orthobench report --help` lists, such as "model" and "end".
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".
         unmeasured: in "latex", also print the numbers of papers that are not measured.
         labels: names of models in place of their titles, such as {"cell.py:MyCell": "Ours"}.

@@ -105,8 +105,7 @@ def of_arrays(
     if not fits or any(each is not None and each.shape != (count,) for each in (lengths, split)):
         given = {"x": x, "y": y, "lengths": lengths, "split": split}
         shapes = ", ".join(f"{name} is {list(values.shape)}" for name, values in given.items() if values is not None)
-        is_one_hot = kind == "classification" and y is not None and y.ndim > 1
-        one_hot = "; y.argmax(-1) makes classes of one-hot rows" if is_one_hot else ""
+        one_hot = "; y.argmax(-1) makes classes of one-hot rows" if y is not None and _is_one_hot(y, count) else ""
         raise UsageError(
             f"the shapes do not fit: {shapes}: x should be [sequences, time, features], and y [sequences] or, "
             f"for each step, [sequences, time]; x.swapaxes(0, 1) exchanges the first two axes{one_hot}"
@@ -120,6 +119,11 @@ def of_arrays(
     valid = np.arange(time) < lengths[:, None]
     steps = x.reshape(count, time, -1)[valid]
     return Sequences(steps, lengths, y[valid] if y is not None and by_step else y, by_step, split)
+
+
+def _is_one_hot(y: Array, count: int) -> bool:
+    is_table = y.ndim == 2 and len(y) == count and y.dtype.kind in "biuf"
+    return is_table and bool((np.sort(y)[:, ::-1] == np.eye(1, y.shape[1])).all())
 
 
 def to_save(found: Sequences) -> dict[str, Array]:

@@ -102,7 +102,8 @@ def command(
             _print_column(column)
             if compared := column.contrasts():
                 needed = needed_seeds(compared)
-                advice = [] if needed is None else [f"the same command with --seeds {needed} can decide more"]
+                is_more = column.is_complete and needed is not None and needed > column.seeds
+                advice = [f"the same command with --seeds {needed} can decide more"] if is_more else []
                 print_contrasts(compared, "end", advice)
             _print_command(column, db)
     if dry_run:
@@ -151,7 +152,7 @@ def _print_budget(columns: Sequence[api.TunedColumn]) -> None:
         headings = ("model", "hidden_size", "parameters", "state", "search", "seeds", "left", "time")
         optional = ("search", "seeds", "hidden_size", "parameters", "state")
         print_table(headings, rows, optional, folds={"model": NAME})
-        out.print(f"iterations with {column.seeds} seeds; {_time_left(seconds, missing)}\n")
+        out.print(f"iterations of the search and of the seeds; {_time_left(seconds, missing)}\n")
         total, unknown = total + seconds, unknown + missing
     if len(columns) > 1:
         out.print(f"all columns: {_time_left(total, unknown)}")

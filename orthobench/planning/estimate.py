@@ -27,8 +27,9 @@ from orthobench.errors import OrthobenchError
 from orthobench.options.arguments import KeepWeights
 from orthobench.planning.sweep_runs import PlannedRun
 from orthobench.spec.resolve import RunConfig
-from orthobench.store import Environment, Store
+from orthobench.store import Store
 from orthobench.system import environment
+from orthobench.system.processor import machine_name
 
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
 """The approximate number of weight copies that a run keeps; a training state has last and best ones and averages."""
@@ -67,7 +68,7 @@ class Estimator:
     ) -> None:
         self.copies = COPIES[keep_weights]
         self.store, self.device, self.profile = store, device.type, profile
-        self.machine = None if is_on_cluster else Environment(facts=environment.describe(device)).machine
+        self.machine = None if is_on_cluster else machine_name(environment.describe(device))
         self.known: dict[tuple[str, str], list[Experience]] = {}
         self.failures: dict[str, Estimate] = {}  # by variant
 

@@ -130,7 +130,7 @@ def named_files(cls: Any, sources: Sources) -> list[Path]:
     """Return the files that a class names as its `data_files`, relative to the folder of its own file.
 
     A class of a notebook or of an installed package names them relative to the current folder. A name may be a file, a
-    folder with all visible files below it, or a pattern such as "data/*.npz".
+    folder with all visible files below it, or a pattern such as "data/*.npz", which matches no hidden file.
 
     Raises:
         UsageError: there is no such file, or a folder has a link to another one.
@@ -143,7 +143,7 @@ def named_files(cls: Any, sources: Sources) -> list[Path]:
         found = [path] if path.is_file() else list(visible_files(path)) if path.is_dir() else []
         if not found:
             with suppress(NotImplementedError, ValueError):  # an absolute name, or an empty one
-                found = [each for each in folder.glob(str(name)) if each.is_file()]
+                found = [each for each in folder.glob(str(name)) if each.is_file() and not each.name.startswith(".")]
         if not found:
             raise UsageError(f"data_files of {cls.__name__} names '{name}', and there is no such file in {folder}")
         files.update(found)

@@ -14,6 +14,7 @@ from orthobench.settings.canonical import identity as identity
 from orthobench.settings.canonical import merged_settings as merged_settings
 from orthobench.settings.canonical import run_names as run_names
 from orthobench.settings.canonical import same as same
+from orthobench.settings.canonical import spec_columns as spec_columns
 from orthobench.settings.canonical import whole_path as whole_path
 from orthobench.settings.canonical import without_paths as without_paths
 from orthobench.settings.descriptions import describe_settings as describe_settings

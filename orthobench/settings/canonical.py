@@ -74,6 +74,11 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
     return {name: _hash(_joined(part)) for name, part in (("key", texts), ("variant", variant), ("condition", task))}
 
 
+def spec_columns(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run's record that follow from its spec, without the spec itself."""
+    return run_names(spec) | {name: spec[name] for name in ("task", "model", "seed")}
+
+
 def _joined(values: Mapping[str, str]) -> str:
     """Return the canonical JSON of a record whose values are JSON already."""
     return f"{{{','.join(f'{_canonical(name)}:{values[name]}' for name in sorted(values))}}}"

@@ -21,7 +21,7 @@ from orthobench.options.assignments import given_twice
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, PluginKind
 from orthobench.plugins.sources import named_files
-from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
+from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, spec_columns, unknown_setting
 
 if TYPE_CHECKING:
     from orthobench.model import Model, ModelSettings
@@ -72,13 +72,8 @@ class RunSpec:
 
     def record(self) -> dict[str, Any]:
         """Return the columns of the database's run record that follow from the spec."""
-        return {
-            **self._names,
-            "task": self.task,
-            "model": self.model,
-            "seed": self.seed,
-            "spec": asdict(self),
-        }
+        spec = asdict(self)
+        return spec_columns(spec) | {"spec": spec}
 
     def with_seed(self, seed: int) -> RunSpec:
         return replace(self, seed=seed)

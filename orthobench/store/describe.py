@@ -20,7 +20,7 @@ MOST_ROWS = 1_000_000
 """The most rows that are all read without being asked for: about two seconds."""
 LARGE = (StoredMetric.__tablename__, StoredTrace.__tablename__)
 """The tables that are not read in a larger database."""
-MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
+MACHINE = "platform", "cpu", "cpu_model", "cores", "memory", "accelerator"  # the facts that identify a machine
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 from orthobench.errors import first_line
 from orthobench.metric import Metric
-from orthobench.settings import merged_settings, run_names
+from orthobench.settings import merged_settings, spec_columns
 from orthobench.store.blocks import open_block
 from orthobench.store.column_types import WORDS, Block, NotFinite
 from orthobench.store.damage import integrity_problems, stored_columns
@@ -296,7 +296,7 @@ def _check_run(run: Mapping[str, Any]) -> None:
         raise ValueError("its task, model or metric has characters that control a terminal")
     check_spec(run["spec"])
     spec = run["spec"]
-    for name, expected in (run_names(spec) | {name: spec[name] for name in ("task", "model", "seed")}).items():
+    for name, expected in spec_columns(spec).items():
         if run.get(name, expected) != expected:
             raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
     check_seconds(run.get("seconds", {}))

@@ -42,6 +42,7 @@ from orthobench.store.result import (
 )
 from orthobench.system.cores import counts_cpu_time
 from orthobench.system.location import Location
+from orthobench.system.processor import machine_name
 
 VERSION_TABLE = "orthobench_version"
 """The table in which Alembic records the schema's revision."""
@@ -92,13 +93,8 @@ class Environment(Base):
 
     @property
     def machine(self) -> str:
-        """The name of the accelerator, or of the processor of a run without one, such as "AMD EPYC (26/2/1)".
-
-        A processor's family, model and stepping belong to it, because virtual machines give processors of very
-        different speeds one name.
-        """
-        name, numbers = self.facts.get("accelerator"), self.facts.get("cpu_model")
-        return str(name or self.facts.get("cpu")) + (f" ({numbers})" if numbers and not name else "")
+        """The name of the accelerator, or of the processor of a run without one."""
+        return machine_name(self.facts)
 
     @property
     def facts_for_others(self) -> dict[str, Any]:
@@ -281,7 +277,7 @@ class Run(Base):
 
     @property
     def timed_on(self) -> str:
-        """The machine and clock of its times, such as "AMD EPYC, CPU time"; times compare only if these are equal."""
+        """The machine and clock of its times, such as "AMD EPYC (26/2/1), CPU time": times compare only if equal."""
         return self.environment.machine + (", CPU time" if self.has_cpu_time else "")
 
     @property

@@ -17,8 +17,12 @@ from typing import Any
 import psutil
 import torch
 
+from orthobench.system.processor import cpu_model, cpu_name
+
 CODE = ("orthobench", "tasks", "models")
 """The folders of a checkout in which changes may change a run's numbers."""
+SOURCES = (".py", ".c", ".h", ".cu", ".cuh", ".toml")
+"""The ends of new files that may: others are those of editors and systems, such as `.lstm.py.swp` and `.DS_Store`."""
 PACKAGES = ("orthobench", "torch", "triton", "numpy", "scipy", "sqlalchemy")
 
 
@@ -38,8 +42,8 @@ def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) ->
         "dirty": changes is not None,
         "changes": changes,
         "platform": platform.platform(),
-        "cpu": _cpu_name(),
-        "cpu_model": _cpu_model(),
+        "cpu": cpu_name(),
+        "cpu_model": cpu_model(),
         "cores": psutil.cpu_count(logical=False),
         "threads": torch.get_num_threads(),
         "memory": psutil.virtual_memory().total,
@@ -83,8 +87,9 @@ def _code() -> tuple[str | None, tuple[str, ...]]:
         return None, ()
     # Names alone, because the user's configuration may change everything else of a difference; also their order.
     changes = git(folder, "diff", "HEAD", "--name-only", "--no-renames", "-z", "--", *CODE) or ""
-    new = git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE) or ""
-    files = [(name, folder / name) for name in sorted(filter(None, f"{changes}\0{new}".split("\0")))]
+    listed = git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE) or ""
+    new = [name for name in listed.split("\0") if name.endswith(SOURCES) and not Path(name).name.startswith(".")]
+    files = [(name, folder / name) for name in sorted(filter(None, (*changes.split("\0"), *new)))]
     changed = [
         f"{name} {hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None}\n" for name, file in files
     ]
@@ -120,24 +125,3 @@ def git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _cpu_name() -> str:
-    return _cpu_facts().get("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_model() -> str | None:
-    """Return the processor's family, model and stepping, such as 6/143/8, or None: virtual machines share names."""
-    facts = _cpu_facts()
-    numbers = [facts.get(name) for name in ("cpu family", "model", "stepping")]
-    return "/".join(number for number in numbers if number) or None
-
-
-def _cpu_facts() -> dict[str, str]:
-    """Return what Linux reports about the first processor; empty on other systems."""
-    try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from support.records import spec_columns
+from support.records import columns_of
 
 import orthobench as ob
 
@@ -134,7 +134,7 @@ def test_results_are_an_overview_of_their_runs(swept):
 
 def test_tables_escape_what_is_stored(swept):
     run = swept.store.runs()[0]
-    columns = spec_columns(run.spec | {"model": "<script>alert(1)</script>"})
+    columns = columns_of(run.spec | {"model": "<script>alert(1)</script>"})
     swept.store.update(run.id, columns)
     hostile = swept.store.get(columns["key"])
     for html in (hostile._repr_html_(), swept._repr_html_()):

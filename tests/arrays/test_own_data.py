@@ -284,6 +284,13 @@ def test_own_data_is_graded(x, y, tmp_path):
     assert task(save(tmp_path, "d", **({"x": x} if y is None else {"x": x, "y": y}))).metrics[0].is_graded
 
 
+def test_labels_of_steps_are_not_called_one_hot(tmp_path):
+    """Although they are ones and zeros; here the lengths are what does not fit."""
+    with pytest.raises(UsageError) as error:
+        task(save(tmp_path, "d", x=X, y=np.tile(LABELS[:, None] % 2, T), lengths=np.full(5, T)))
+    assert "argmax" not in str(error.value)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_bad_arrays_are_refused_in_one_line(name, tmp_path):
     arrays, message = BAD[name]

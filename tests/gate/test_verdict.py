@@ -10,6 +10,7 @@ from support.records import run_record
 
 from orthobench.analysis.inference import Verdict
 from orthobench.gate.baseline import CheckedRun, Update
+from orthobench.gate.result_files import as_markdown
 from orthobench.gate.results import SeedResult, collect_results
 from orthobench.gate.update import with_new_values
 from orthobench.gate.verdict import Finding, exit_code, judge, refusal, skipped
@@ -278,3 +279,10 @@ def test_unmeasured_speed_fails_only_on_request():
 )
 def test_exit_code_of_each_verdict(verdicts, code):
     assert exit_code([Finding("r", "m", Verdict(name), "") for name in verdicts.split()]) == code
+
+
+def test_markdown_shows_what_looks_like_html_or_a_column():
+    finding = Finding("adding/<b>", "mse", Verdict.SAME, "a | b & <img src=x>")
+    row = as_markdown("1 same", [finding]).splitlines()[4]
+    assert "adding/&lt;b&gt;" in row
+    assert "a \\| b &amp; &lt;img src=x&gt;" in row

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.databases import RunDatabase
 from support.pages import HOSTILE
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.store import MetricRow, open_store
 
@@ -35,6 +35,6 @@ def hostile_page(after, tiny_options, tmp_path) -> Path:
     with open_store(str(tmp_path / "results.db")) as store:
         run = store.runs()[0]
         spec = run.spec | {"model": HOSTILE, "task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}
-        store.update(run.id, spec_columns(spec) | {"message": HOSTILE})
+        store.update(run.id, columns_of(spec) | {"message": HOSTILE})
         store.log(run.id, [MetricRow("probe", f"orthogonality/{HOSTILE}", 0, 0, 1.0)], [], {})
     return Path(orthobench("report", "--html").out.strip())

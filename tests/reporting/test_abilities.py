@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 from support.databases import RunDatabase, experiment
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.judged import how_judged
@@ -99,7 +99,7 @@ def test_runs_of_an_earlier_version_are_marked_on_the_first_screen(database, tmp
     plant(database, "lstm", 10, 20, 30)
     for run in database.store.runs():
         if run.model == "gru":
-            database.store.update(run.id, spec_columns(run.spec | {"model_version": "0"}))
+            database.store.update(run.id, columns_of(run.spec | {"model_version": "0"}))
     found = abilities_of(database)
     (cell,) = found.families[0].cells
     assert "<title>GRU, version 0 96, LSTM 20</title>" in strip(cell)

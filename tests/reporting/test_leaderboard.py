@@ -109,6 +109,24 @@ def test_models_that_solve_the_task_are_so_called_before_any_test(database, tmp_
     assert re.findall(r'<span class="tag">(both solve it|worse in every seed)</span>', page)[:1] == ["both solve it"]
 
 
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (
+            {"lem": (1e-7,), "rnn": (1e-6, 2e-6, 3e-6)},
+            "2 solve it in every seed; lowest of those with three seeds: rnn;",
+        ),
+        ({"rnn": (1e-6,) * 3, "gru": (1e-6, 1e-6, 0.1)}, "2 solve it in every seed; lowest: rnn and gru;"),
+    ],
+    ids=["the lowest has one seed", "a tie with one that does not solve it in every seed"],
+)
+def test_headline_counts_those_that_solve_the_task_and_names_the_lowest(database, ends, expected):
+    _, words, _ = board(
+        database, **{model: [[0.5, end] for end in own] for model, own in (ends | {"lstm": (1e-4, 2e-4, 3e-4)}).items()}
+    )
+    assert words.startswith(f"2 solve it in every seed; {expected}")
+
+
 @given(scores=st.lists(st.lists(st.integers(80, 100), min_size=3, max_size=3), min_size=2, max_size=3))
 @settings(max_examples=10, deadline=None)
 def test_ranking_and_count_of_seeds_mean_the_same_by_solve(scores):

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.judged import Choice
 from orthobench.analysis.scores import percents, score_of
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
@@ -299,7 +300,8 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     assert [row.label for row in matrix_of(database).rows] == ["GRU", "GRU, reset after"]
 
 
-def test_tuned_model_has_one_row_whatever_value_its_search_chose(monkeypatch, database):
+@pytest.mark.parametrize("searched", ["reset_after", "learning_rate"])
+def test_value_that_a_search_chose_has_no_row_of_its_own(monkeypatch, database, searched):
     lengths, gates = (10, 11, 12), (False, True)
     for length, seed in itertools.product(lengths, range(3)):
         database.run(experiment("lstm", "last", []), seed, test=[0.1] * 4, sequence_length=length)
@@ -311,12 +313,21 @@ def test_tuned_model_has_one_row_whatever_value_its_search_chose(monkeypatch, da
     def judged(condition, _):
         return "tuned" if condition.settings["sequence_length"] == 13 else "own"
 
+    def chosen(condition, variant):
+        return Choice(1, "", {searched: "yes"}) if judged(condition, variant) == "tuned" else None
+
     for module in (editions, matrix, matrix_cell):
         monkeypatch.setattr(module, "how_judged", judged)
+    monkeypatch.setattr(matrix_cell, "choice_of", chosen)
     found = matrix_of(database)
     of = [column.condition.settings["sequence_length"] for column in found.columns]
     rows = {row.label: {length for length, cell in zip(of, row.cells, strict=True) if cell} for row in found.rows}
-    assert rows == {"LSTM": {*lengths}, "GRU": {*lengths, 13}, "GRU, reset after": {*lengths}}
+    tuned = {name: {13} if name == searched else set() for name in ("reset_after", "learning_rate")}
+    assert rows == {
+        "LSTM": {*lengths},
+        "GRU": {*lengths} | tuned["reset_after"],
+        "GRU, reset after": {*lengths} | tuned["learning_rate"],
+    }
 
 
 def test_learning_rate_separates_no_rows(database):
@@ -332,7 +343,7 @@ def test_rows_of_a_setting_leave_out_its_default(database):
         run = database.run(experiment("rnn", "last", []), 0, [0.1] * 4, sequence_length=length, activation=activation)
         if (length, activation) == (12, "tanh"):
             settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
-            database.store.update(run.id, spec_columns(run.spec | {"model_settings": settings}))
+            database.store.update(run.id, columns_of(run.spec | {"model_settings": settings}))
     assert [row.label for row in matrix_of(database).rows] == ["RNN", "RNN, activation relu"]
 
 
@@ -437,7 +448,7 @@ def test_runs_of_an_earlier_version_are_marked_wherever_they_are_shown(database,
     for seed, model in itertools.product(range(3), ("rnn", "lstm")):
         run = database.run(experiment(model, "last", []), seed, test=[0.1] * 4)
         if model == "rnn":
-            database.store.update(run.id, spec_columns(run.spec | {"model_version": "0"}))
+            database.store.update(run.id, columns_of(run.spec | {"model_version": "0"}))
     matrix = matrix_of(database)
     assert {row.model: row.cells[0].version for row in matrix.rows} == {"rnn": "0", "lstm": ""}
     assert picture(matrix).count("50ⱽ") == 1

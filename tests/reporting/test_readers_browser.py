@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.browsing import open_page, wait
 from support.pages import add_run
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.papers import find_paper
 from orthobench.reporting.account.scope import Scope
@@ -45,7 +45,7 @@ def page(tmp_path_factory) -> Path:
             key = add_run(store, "gru", seed, settings | {"sequence_length": "10"}, final=0.05, environment=code)
             run = next(run for run in store.runs() if run.key == key)
             own = {"model": "cell.py:MyCell", "model_version": "1+abc"}
-            store.update(run.id, spec_columns(run.spec | own))
+            store.update(run.id, columns_of(run.spec | own))
             add_run(store, printed.model, seed, task=printed.task, final=0.96 + 0.001 * seed, experiment=printed)
     with open_store(str(folder / "results.db")) as store:
         return write_html(store, folder / "page.html", Scope(), built_in()["variants"])

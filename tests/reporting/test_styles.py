@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
 from support.pages import add_run
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
@@ -182,7 +182,7 @@ def report(folder, models):
         for number, model in enumerate(models):
             key = add_run(store, "rnn", settings={"hidden_size": str(200 + number)})
             run = store.find(key)
-            store.update(run.id, spec_columns(run.spec | {"model": model}))
+            store.update(run.id, columns_of(run.spec | {"model": model}))
         (condition,) = collect(store)
     assert len(condition.variants) == len(models)
     return condition

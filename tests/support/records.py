@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from orthobench.settings import run_names
+from orthobench.settings import spec_columns
 from orthobench.spec.resolve import RunSpec
 from orthobench.store import Run
 
@@ -47,12 +47,12 @@ def run_record(spec: RunSpec | None = None, /, **columns: Any) -> dict[str, Any]
     if unknown:
         raise TypeError(f"a run has no columns {sorted(unknown)}")
     facts = asdict(spec) if spec else columns.pop("spec", _SPEC)
-    return _RUN | spec_columns(facts | {name: columns[name] for name in _PARTS if name in columns}) | columns
+    return _RUN | columns_of(facts | {name: columns[name] for name in _PARTS if name in columns}) | columns
 
 
-def spec_columns(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a run that follow from its spec."""
-    return run_names(spec) | {name: spec[name] for name in _PARTS} | {"spec": spec}
+def columns_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run that a spec determines, with the spec."""
+    return spec_columns(spec) | {"spec": spec}
 
 
 def key_of(seed: int) -> str:

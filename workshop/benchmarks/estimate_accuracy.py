@@ -82,7 +82,7 @@ def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, 
 
     The keys are the pairs that start within an hour, and all others. Repeated runs differ in the seed alone.
     """
-    groups: dict[tuple[str, str, str | None], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
     for run in runs:
         if Status(run.status).is_final and run.iterations and run.own_seconds > 0:
             groups[run.variant, run.device, run.environment.machine].append(run)

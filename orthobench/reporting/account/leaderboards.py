@@ -126,9 +126,12 @@ def headline(condition: Condition, board: Sequence[LeaderboardRow]) -> str:
     more = f"seeds of each for a test: {needed}" if needed else ""
     names = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
     words = f"{names} {lead}"
-    if solving := states.count(Standing.SOLVE):  # no first place, because their runs stop once they solve the task
+    if Standing.SOLVE in states:  # no first place, because their runs stop once they solve the task
+        # The best, whose row has no standing, solves it, too.
+        solving = 1 + sum(row.standing == Standing.SOLVE for row in rows)
         end = "lowest" if condition.metric.goal == "min" else "highest"
-        words = f"{len(first) + solving} solve it in every seed; {end}: {names}"
+        among = "" if top.rank == 1 else " of those with three seeds"
+        words = f"{solving} solve it in every seed; {end}{among}: {names}"
         states = [state for state in states if state != Standing.SOLVE]
     return "; ".join(filter(None, (words, value, standings_summary(states), more)))
 

@@ -193,8 +193,9 @@ def compute_matrix(conditions: Sequence[Condition], labels: Mapping[str, str] = 
     )
     for number, cell in placed:
         run = cell.variant.run
-        # A search that may choose the value speaks for the model itself.
-        value = "" if cell.judged == "tuned" else _value(run, separating.get(run.model))
+        setting = separating.get(run.model)
+        # A search that chose the value speaks for the model itself.
+        value = "" if cell.choice and setting in cell.choice.settings else _value(run, setting)
         cells = names.setdefault((run.model, value), [None] * len(columns))
         other = cells[number]
         paper = papers_of[number]

@@ -34,10 +34,15 @@ class StoredStudy:
         return list(by_key.values())
 
     @property
+    def ended(self) -> list[Run]:
+        """The runs that have finished or diverged."""
+        return [run for run in self.runs if Status(run.status).is_final]
+
+    @property
     def progress(self) -> tuple[int, int]:
         """The number of finished or diverged runs, and the number of all runs."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
-        return sum(Status(run.status).is_final for run in self.runs), len(keys)
+        return len(self.ended), len(keys)
 
     @property
     def progress_words(self) -> str:

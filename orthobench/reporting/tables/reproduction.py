@@ -75,7 +75,7 @@ def reproduction(
     for view in views:
         parts += _paper(view, commentary)
     if studies:
-        hours = _hours_heading(run for result in studies for run in result.runs)
+        hours = _hours_heading(run for result in studies for run in result.ended)
         header = ["study", "source", "version", "runs", hours, "what its source shows"]
         parts += ["## Studies\n", _markdown([table_of("", header, list(map(_study, studies)))])]
     others = [c for c in shown if not all(run.key in papers for run in _all_runs([c]))]
@@ -248,7 +248,7 @@ def _with_words(cell: TableCell) -> str:
 
 
 def _study(result: StoredStudy) -> list[str]:
-    runs, study = [run for run in result.runs if Status(run.status).is_final], result.study
+    runs, study = result.ended, result.study
     source = f"own study after {study.source}" if study.is_own else study.figure
     counts = [str(len(runs)), _hours(runs)] if runs else ["", ""]
     return [study.title, source, "small" if result.is_small else "whole", *counts, study.finding]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.browsing import open_page, problems, rows, wait
 from support.pages import add_run
-from support.records import spec_columns
+from support.records import columns_of
 
 from orthobench.reporting.account.scope import Scope
 from orthobench.reporting.page.html import write_html
@@ -214,7 +214,7 @@ def test_commands_are_quoted_for_a_shell(browser, after, tiny_options, tmp_path)
     with open_store(str(tmp_path / "results.db")) as store:
         run = store.runs()[0]
         spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}
-        store.update(run.id, columns := spec_columns(spec))
+        store.update(run.id, columns := columns_of(spec))
     page = Path(orthobench("report", "--html").out.strip())
     open_page(browser, page, f"#run-{columns['key']}")
     command = browser.find_element("css selector", "#run > pre").text
