@@ -19,7 +19,6 @@ from orthobench.cli.records import TEXT, echo_log, print_table
 from orthobench.display import print_json
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
-from orthobench.system.processor import processor_name
 
 app = typer.Typer(
     add_completion=False,
@@ -75,7 +74,7 @@ def _print_info(described: api.databases.Info) -> None:
     others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
     typer.echo(f"rows: {others}")
     for machine in content.machines:
-        parts = [machine["accelerator"], processor_name(machine), f"{machine['cores']} cores", machine["platform"]]
+        parts = [machine["accelerator"], machine["processor"], f"{machine['cores']} cores", machine["platform"]]
         typer.echo(f"machine: {', '.join(filter(None, parts))}: {counted(machine['runs'], 'run')}")
     unread = f", without the rows of {' and '.join(content.unread)}: --check reads them" if content.unread else ""
     typer.echo(f"integrity: {described.problems or 'ok'}{unread}")

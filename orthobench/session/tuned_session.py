@@ -228,8 +228,7 @@ def _train_fresh(session: Session, column: Column, entries: Sequence[Entry], see
 def _undecided(models: Sequence[TunedModel], seeds: int) -> list[TunedModel]:
     """Return the models whose seeds overlap with those of the best one, and the best one.
 
-    None before all have their seeds, and none if the best one solves the task, because equal scores of 100 decide no
-    place.
+    None before all have their seeds, and none if the best one has a score of 100, because equal scores decide no place.
     """
     if not all(len(model.values) == seeds for model in models):
         return []

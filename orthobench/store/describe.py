@@ -15,6 +15,7 @@ from orthobench.store.row_checks import faults_in
 from orthobench.store.sqlite import log_of, problem_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run, StoredMetric, StoredTrace
 from orthobench.system.location import Location
+from orthobench.system.processor import processor_name
 
 MOST_ROWS = 1_000_000
 """The most rows that are all read without being asked for: about two seconds."""
@@ -98,4 +99,5 @@ def _machines(connection: Connection) -> list[dict[str, Any]]:
         machine = tuple(facts.get(name) for name in MACHINE)
         counts[machine] = counts.get(machine, 0) + count
     ordered = sorted(counts.items(), key=lambda entry: -entry[1])
-    return [{**dict(zip(MACHINE, machine, strict=True)), "runs": count} for machine, count in ordered]
+    machines = [dict(zip(MACHINE, machine, strict=True)) | {"runs": count} for machine, count in ordered]
+    return [machine | {"processor": processor_name(machine)} for machine in machines]

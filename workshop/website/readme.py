@@ -1,6 +1,7 @@
 """What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
 
-`make readme` renews the tables of README.md and docs/findings.md, and the pictures.
+`make readme` renews the tables of README.md, docs/findings.md and docs/founding-idea.md, the pictures, and the scores
+that come with the installation, orthobench/analysis/tuned_results.csv.
 """
 
 from __future__ import annotations
