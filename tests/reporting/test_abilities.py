@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 from support.databases import RunDatabase, experiment
@@ -49,6 +49,24 @@ def abilities_of(database: RunDatabase) -> Abilities:
     found = compute_abilities(compute_matrix(collect(database.store)))
     assert found is not None
     return found
+
+
+def test_model_with_two_values_of_a_setting_counts_once(database):
+    """Its rows are two, and the better one speaks for the cell."""
+    for model, length in product(("rnn", "irnn", "lstm"), (10, 11, 12)):
+        plant(database, model, 10, 20, 30, length=length)
+    for length, seed, gate in product((10, 11, 12), range(3), (False, True)):
+        end = BASELINE * (0.01 if gate else 0.5)
+        given = {"sequence_length": length, "reset_after": gate}
+        database.run(experiment("gru", "last", []), seed, test=[end] * 4, **given)
+    assert [row.label for row in compute_matrix(collect(database.store)).rows if row.model == "gru"] == [
+        "GRU",
+        "GRU, reset after",
+    ]
+    gated = next(family for family in abilities_of(database).families if family.title == "Gated")
+    (cell,) = gated.cells
+    assert [member.label for member in cell.members if member.row.model == "gru"] == ["GRU, reset after"]
+    assert cell.reach == 1
 
 
 def test_cell_counts_who_reaches_90_and_names_the_best_with_three_seeds(database):

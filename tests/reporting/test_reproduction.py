@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.claims import stated
 from support.databases import RunDatabase, experiment, paper
@@ -17,6 +19,7 @@ from orthobench.reporting.page.html import write_html
 from orthobench.reporting.tables.reproduction import (
     WITHOUT_RESULT,
     everything_measured,
+    figure_curves,
     reproduction,
 )
 from orthobench.reporting.write import write_report
@@ -47,6 +50,14 @@ def test_published_and_measured_numbers_with_missing_ones_listed(database):
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
     _, _, others = text.partition("## Without published results to compare")
     assert "epochs=2" in others
+
+
+def test_curves_of_permuted_pixels_are_called_so(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.5] * 4)
+    (condition,) = collect(database.store)
+    for settings, title in (({}, "adding, T = 10"), ({"permuted": True}, "permuted adding, T = 10")):
+        panel = replace(condition, settings=condition.settings | settings)
+        assert f"**{title} (baseline 0.2)**" in figure_curves(panel)
 
 
 def test_interrupted_run_is_reported_as_interrupted(database):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from orthobench.analysis.claims import count_claims
 from orthobench.bench.models import PER_EPOCH, TABLE_3
 from orthobench.reporting.account.load import load_views
 from orthobench.reporting.account.scope import Scope
+from orthobench.reporting.account.verdict_sheet import square
 from orthobench.spec.index import built_in
 from orthobench.store import open_store
 
@@ -61,6 +64,11 @@ def test_table_has_the_rounds_of_the_benchmark(database, orthobench, facts, cloc
     assert len(claims) == 9
     assert {result.is_decided for result in claims.values()} == {True}
     assert claims["The RNN is the fastest"].conclusion == "held"
+    assert {result.uncounted for result in claims.values()} == {"times of another machine"}
+    counts = count_claims([*claims.values()])
+    assert (counts.decided, counts.undecided) == (0, 0)
+    assert re.fullmatch(r"\d of 9 held about times of another machine", counts.words.removeprefix("not counted: "))
+    assert (square(part).confirmed, square(part).against) == (0, 0)
     # 2.3 to 2.4 minutes: the ratio of rounds is 1.04 times 0.82 to 1.22, which is within a quarter.
     same_size = claims["The RNN's size hardly matters: 2.3 minutes with 116 units, 2.4 with 512"]
     assert str(same_size.share) == "100 % of 9 pairs"

@@ -273,6 +273,7 @@ def _check(claim: ClaimKind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
         own=own,
         rivals=rivals,
         at_own_settings=any(subject.has_own_settings for subject in (*about, *others)),
+        is_of_times=claim.named in TIMES,
     )
 
 

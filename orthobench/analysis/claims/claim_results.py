@@ -42,6 +42,7 @@ class ClaimResult:
         own: the variants that the claim is about, if it is decided.
         rivals: the variants that they are compared with.
         at_own_settings: whether this project chose settings of the runs that decide it, because no source states them.
+        is_of_times: whether it is about times, which may have another order on the paper's machine.
     """
 
     claim: Claim
@@ -55,6 +56,7 @@ class ClaimResult:
     own: Sequence[VariantData] = ()
     rivals: Sequence[VariantData] = ()
     at_own_settings: bool = False
+    is_of_times: bool = False
 
     @property
     def reason(self) -> str:
@@ -102,7 +104,9 @@ class ClaimResult:
             return "computed, not trained"
         if self.is_hollow:
             return "fewer than three seeds"
-        return "at settings chosen here" if self.at_own_settings else ""
+        if self.at_own_settings:
+            return "at settings chosen here"
+        return "times of another machine" if self.is_of_times else ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class ClaimCounts:
         hollow: claims with fewer than three seeds: how many held, and how many there are. No headline counts them.
         computed: claims about computations: how many held, and how many there are.
         at_own_settings: claims decided at settings that no source states: how many held, and how many there are.
+        times: claims about times, which are those of another machine here: how many held, and how many there are.
         repeated: claims that are decided by another paper's runs.
         cannot_fail: claims that even broken models pass.
     """
@@ -128,6 +133,7 @@ class ClaimCounts:
     hollow: tuple[int, int]
     computed: tuple[int, int]
     at_own_settings: tuple[int, int]
+    times: tuple[int, int]
     repeated: int
     cannot_fail: int
 
@@ -137,20 +143,17 @@ class ClaimCounts:
 
     @property
     def words(self) -> str:
-        """How many claims held, did not hold and depend on the seed, and apart from them those at settings of our own.
-
-        Empty without any.
-        """
+        """How many claims held, did not hold and depend on the seed, then `apart_words`; empty without any."""
         depend = "depends on the seed" if self.seed_decides == 1 else "depend on the seed"
         named = [(self.confirmed, "held"), (self.refuted, "did not hold"), (self.seed_decides, depend)]
         counts = ", ".join(f"{count} {words}" for count, words in named if count)
-        return "; not counted: ".join(filter(None, (counts, self.own_words)))
+        return "; not counted: ".join(filter(None, (counts, self.apart_words)))
 
     @property
-    def own_words(self) -> str:
-        """How many claims held at settings chosen here; empty without any."""
-        held, total = self.at_own_settings
-        return f"{held} of {total} held at settings chosen here" if total else ""
+    def apart_words(self) -> str:
+        """How many claims held at settings chosen here, and about times of another machine; empty without any."""
+        named = {"at settings chosen here": self.at_own_settings, "about times of another machine": self.times}
+        return ", ".join(f"{held} of {total} held {words}" for words, (held, total) in named.items() if total)
 
     @property
     def apart(self) -> str:
@@ -159,6 +162,7 @@ class ClaimCounts:
             "with fewer than three seeds": self.hollow[1],
             "computed": self.computed[1],
             "at settings chosen here": self.at_own_settings[1],
+            "about times of another machine": self.times[1],
             "decided by another paper's runs": self.repeated,
             "that even broken models pass": self.cannot_fail,
         }
@@ -168,14 +172,16 @@ class ClaimCounts:
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
     """Count claims without repetitions and claims that cannot fail.
 
-    Computed ones, those at settings chosen here, and those with few seeds count apart. Headlines, the page and the
-    README's table show these numbers.
+    Computed ones, those at settings chosen here, about times of another machine, and with few seeds count apart.
+    Headlines, the page and the README's table show these numbers.
     """
     real = [result for result in results if not result.claim.cannot_fail]
     counted = Counter(result.conclusion for result in results if not result.uncounted)
     computed = Counter(result.conclusion for result in real if result.claim.is_computed and result.is_decided)
     hollow = Counter(result.conclusion for result in real if result.is_hollow and not result.same_as)
-    own = Counter(each.conclusion for each in real if each.at_own_settings and not (each.is_hollow or each.same_as))
+    whole = [result for result in real if not (result.is_hollow or result.same_as)]
+    own = Counter(result.conclusion for result in whole if result.at_own_settings)
+    times = Counter(result.conclusion for result in whole if result.is_of_times and not result.at_own_settings)
     return ClaimCounts(
         confirmed=counted["held"],
         seed_decides=counted["depends on the seed"],
@@ -184,6 +190,7 @@ def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
         hollow=(hollow["held"], hollow.total()),
         computed=(computed["held"], computed.total()),
         at_own_settings=(own["held"], own.total()),
+        times=(times["held"], times.total()),
         repeated=sum(bool(result.same_as) for result in real),
         cannot_fail=len(results) - len(real),
     )

@@ -201,8 +201,12 @@ def _columns(matrix: ResultMatrix) -> list[AbilityColumn]:
 
 
 def _cell(rows: Sequence[MatrixRow], column: AbilityColumn) -> AbilityCell | None:
-    members = [Member(row, cell) for row in rows if (cell := row.cells[column.number])]
-    return AbilityCell(sorted(members, key=lambda each: each.rank, reverse=True)) if members else None
+    members = sorted(
+        (Member(row, cell) for row in rows if (cell := row.cells[column.number])), key=lambda each: each.rank
+    )
+    # Each model once, with its best row, because cells are counted, and not the values of a setting.
+    best = {each.row.model: each for each in members}
+    return AbilityCell(sorted(best.values(), key=lambda each: each.rank, reverse=True)) if best else None
 
 
 def _times(rows: Sequence[MatrixRow], column: AbilityColumn) -> tuple[str, dict[str, float]]:

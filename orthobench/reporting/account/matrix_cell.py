@@ -176,9 +176,9 @@ def cell_of(condition: Condition, variant: VariantData) -> MatrixCell:
 
 
 def gains(variant: VariantData) -> list[float]:
-    """Return the distance of each seed's end from its baseline, the greater the better; -infinity if it diverged."""
+    """Return each seed's end with the sign that makes greater ones better; -infinity if it diverged."""
     sign = variant.run.main_metric.sign
-    return [sign * (run.baselines[run.metric] - value) for run, value in variant.scored]
+    return [-sign * value for _, value in variant.scored]
 
 
 def _why_linear_fails(run: Run) -> str:

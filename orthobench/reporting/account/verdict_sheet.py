@@ -160,12 +160,12 @@ STATUSES: dict[SquareStatus, str] = {
 def square(part: ArtifactView) -> Square:
     """Return the state of a table or figure, in which anything that contradicts the paper outweighs the rest.
 
-    A claim that depends on the seed, has fewer than three seeds, or is decided at settings chosen here neither
-    supports nor contradicts the paper.
+    A claim that depends on the seed, has fewer than three seeds, is decided at settings chosen here, or compares times
+    neither supports nor contradicts the paper.
     """
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
-    weightless = [result.is_hollow or result.at_own_settings for result in claims]
+    weightless = [each.is_hollow or each.at_own_settings or each.is_of_times for each in claims]
     conclusions = ["not decided" if own else each.conclusion for each, own in zip(claims, weightless, strict=True)]
     confirmed = conclusions.count("held") + sum(cell.is_confirmed for cell in cells)
     against = conclusions.count("did not hold") + sum(cell.is_refuted for cell in cells)

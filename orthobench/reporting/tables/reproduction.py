@@ -193,7 +193,7 @@ def _artifact(part: ArtifactView, remarks: Sequence[Remark]) -> list[str]:
 def figure_curves(panel: Condition) -> str:
     """Return the results of the measured curves in a figure's panel as a Markdown table."""
     baseline = "" if panel.baseline is None else f" (baseline {panel.baseline:.4g})"
-    return _markdown([replace(condition_table(panel, [panel]), title=f"{panel.title}{baseline}")])
+    return _markdown([replace(condition_table(panel, [panel]), title=f"{where(panel)[0]}{baseline}")])
 
 
 def _scores(panel: Condition) -> str:
