@@ -60,7 +60,7 @@ index: $(INSTALLED)
 drawings: $(INSTALLED)
 	$(BIN)/python -m workshop.drawings
 
-# The pictures and tables of README.md and docs/findings.md, from results.db.
+# The pictures and tables of README.md and docs/, and the scores that `place` compares with, from results.db.
 readme: $(INSTALLED)
 	$(BIN)/python -m workshop.website.readme
 

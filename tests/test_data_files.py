@@ -158,12 +158,20 @@ def test_a_copy_elsewhere_is_the_same_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "declared", ["data_files = 'd.npy'", "data_files = ('*.npy',)", "data_files = [Path(__file__).with_name('d.npy')]"]
+    "declared",
+    [
+        "data_files = 'd.npy'",
+        "data_files = ('*.npy',)",
+        "data_files = '**/*.npy'",
+        "data_files = [Path(__file__).with_name('d.npy')]",
+    ],
 )
 def test_files_patterns_and_paths_are_names(declared):
     file = write("mine.py", TASK, read=READ, declared=declared)
     before = key("mine", "rnn", file)
     Path("._d.npy").write_bytes(b"of macOS")
+    Path(".ipynb_checkpoints").mkdir()
+    Path(".ipynb_checkpoints/d.npy").write_bytes(b"of Jupyter")
     assert key("mine", "rnn", file) == before
     np.save("d.npy", np.ones((10, 4)))
     assert key("mine", "rnn", file) != before

@@ -105,7 +105,8 @@ def of_arrays(
     if not fits or any(each is not None and each.shape != (count,) for each in (lengths, split)):
         given = {"x": x, "y": y, "lengths": lengths, "split": split}
         shapes = ", ".join(f"{name} is {list(values.shape)}" for name, values in given.items() if values is not None)
-        one_hot = "; y.argmax(-1) makes classes of one-hot rows" if y is not None and _is_one_hot(y, count) else ""
+        is_one_hot = y is not None and not fits and y.shape[:-1] in ((count,), (count, time)) and _has_one_hot_rows(y)
+        one_hot = "; y.argmax(-1) makes classes of one-hot rows" if is_one_hot else ""
         raise UsageError(
             f"the shapes do not fit: {shapes}: x should be [sequences, time, features], and y [sequences] or, "
             f"for each step, [sequences, time]; x.swapaxes(0, 1) exchanges the first two axes{one_hot}"
@@ -121,9 +122,8 @@ def of_arrays(
     return Sequences(steps, lengths, y[valid] if y is not None and by_step else y, by_step, split)
 
 
-def _is_one_hot(y: Array, count: int) -> bool:
-    is_table = y.ndim == 2 and len(y) == count and y.dtype.kind in "biuf"
-    return is_table and bool((np.sort(y)[:, ::-1] == np.eye(1, y.shape[1])).all())
+def _has_one_hot_rows(y: Array) -> bool:
+    return y.dtype.kind in "biu" and bool(((y == 0) | (y == 1)).all() and (y.sum(-1) == 1).all())
 
 
 def to_save(found: Sequences) -> dict[str, Array]:

@@ -143,11 +143,15 @@ def named_files(cls: Any, sources: Sources) -> list[Path]:
         found = [path] if path.is_file() else list(visible_files(path)) if path.is_dir() else []
         if not found:
             with suppress(NotImplementedError, ValueError):  # an absolute name, or an empty one
-                found = [each for each in folder.glob(str(name)) if each.is_file() and not each.name.startswith(".")]
+                found = [each for each in folder.glob(str(name)) if each.is_file() and not _is_hidden(each, folder)]
         if not found:
             raise UsageError(f"data_files of {cls.__name__} names '{name}', and there is no such file in {folder}")
         files.update(found)
     return sorted(files)
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 _AT_IMPORT: WeakKeyDictionary[ModuleType, Sources] = WeakKeyDictionary()

@@ -19,7 +19,7 @@ def processor_name(facts: Mapping[str, Any]) -> str:
     These belong to it, because virtual machines give processors of very different speeds one name.
     """
     numbers = facts.get("cpu_model")
-    return str(facts.get("cpu")) + (f" ({numbers})" if numbers else "")
+    return str(facts.get("cpu") or "unknown processor") + (f" ({numbers})" if numbers else "")
 
 
 def cpu_name() -> str:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from scipy.stats import ttest_ind, wilcoxon
@@ -23,12 +24,9 @@ AFTER = [0.20, 0.21, 0.19, 0.22, 0.24, 0.17, 0.25]
 def add(file, model, values, *, first_seed=0, commit="abc", version=None, **settings):
     with open_store(str(file), create=True) as store:
         for seed, value in enumerate(values, first_seed):
-            config = resolve(Catalog(), "adding", model, settings, seed=seed)
-            record = run_record(config.spec)
-            if version is not None:
-                record["spec"] = record["spec"] | {"model_version": version}
-                record["key"] = f"{version}{seed}{model}".encode().hex()[:16].ljust(16, "0")
-            run = store.start(record, {"commit": commit, "packages": {"torch": "2"}})
+            spec = resolve(Catalog(), "adding", model, settings, seed=seed).spec
+            spec = spec if version is None else replace(spec, model_version=version)
+            run = store.start(run_record(spec), {"commit": commit, "packages": {"torch": "2"}})
             progress = {"status": Status.FINISHED, "final_value": value, "best_value": value, "iterations": 10}
             rows = [] if value is None else [MetricRow("test", "mse", 1, 10, value)]
             store.log(run.id, rows, [], progress)

@@ -240,6 +240,7 @@ def test_a_folder_of_recordings_is_read_as_spectra(tmp_path, monkeypatch):
 BAD = {
     "shapes": ({"x": X, "y": LABELS[:5]}, "the shapes do not fit: x is [40, 7, 3], y is [5]"),
     "one-hot": ({"x": X, "y": np.eye(4, dtype=int)[np.arange(40) % 4]}, "; y.argmax(-1) makes classes of one-hot rows"),
+    "one-hot steps": ({"x": X, "y": np.eye(4, dtype=int)[np.zeros((N, T), int)]}, "; y.argmax(-1) makes classes"),
     "nan": ({"x": np.where(np.arange(M) == 1, np.nan, X), "y": LABELS}, "x is NaN at sequence 0, step 0, feature 1"),
     "infinite": ({"x": X.astype(np.float64) * 1e300, "y": LABELS}, "infinite or beyond float32"),
     "objects": ({"x": X, "y": np.array([None] * N)}, "holds Python objects"),

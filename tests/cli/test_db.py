@@ -21,7 +21,7 @@ from orthobench.training.checkpoint import CheckpointFolder
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
 SPEC |= {"task": "adding", "model": "rnn", "task_version": "1", "model_version": "1"}
 FINISHED, CUT_OFF = (run_record(spec=SPEC, seed=seed)["key"] for seed in range(2))
-MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
+MACHINE = {"platform": "Linux", "cpu": "x86_64", "cpu_model": "6/1/2", "cores": 2, "memory": 1000, "accelerator": None}
 AT_ITS_END = {"status": Status.FINISHED, "final_value": 0.7, "best_value": 0.5, "best_iteration": 0}
 """The columns that a run with the numbers of the one that was cut off has at its end."""
 
@@ -59,7 +59,7 @@ def test_info_lists_the_contents(orthobench, database, tmp_path):
     assert lines[1] == f"size: {database.stat().st_size / 1000:.1f} kB"
     assert lines[2] == "runs: 2 (1 finished, 1 interrupted)"
     assert "5 metric" in lines[3]
-    assert lines[4:] == ["machine: x86_64, 2 cores, Linux: 2 runs", "integrity: ok"]
+    assert lines[4:] == ["machine: x86_64 (6/1/2), 2 cores, Linux: 2 runs", "integrity: ok"]
     with CheckpointFolder(tmp_path / "results.db.checkpoints", CUT_OFF).lock():
         assert json.loads(orthobench("db", "info", "--json").out)["runs"] == {"finished": 1, "running": 1}
 

@@ -67,7 +67,7 @@ def test_table_has_the_rounds_of_the_benchmark(database, orthobench, facts, cloc
     assert {result.uncounted for result in claims.values()} == {"times of another machine"}
     counts = count_claims([*claims.values()])
     assert (counts.decided, counts.undecided) == (0, 0)
-    assert re.fullmatch(r"\d of 9 held about times of another machine", counts.words.removeprefix("not counted: "))
+    assert re.fullmatch(r"\d of 9 held with times of another machine", counts.words.removeprefix("not counted: "))
     assert (square(part).confirmed, square(part).against) == (0, 0)
     # 2.3 to 2.4 minutes: the ratio of rounds is 1.04 times 0.82 to 1.22, which is within a quarter.
     same_size = claims["The RNN's size hardly matters: 2.3 minutes with 116 units, 2.4 with 512"]

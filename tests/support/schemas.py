@@ -1,6 +1,7 @@
 """Databases of older schemas: those that older programs wrote, and today's, seen by one that knows a revision more.
 
-The files in tests/store/schemas were written by the code that had each schema, with four runs, and dumped as SQL.
+The files in tests/store/schemas were written by the code that had each schema, with four runs, and dumped as SQL. The
+names of the runs were corrected by hand to those that follow from their specs.
 """
 
 from __future__ import annotations

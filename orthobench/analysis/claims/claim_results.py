@@ -151,8 +151,8 @@ class ClaimCounts:
 
     @property
     def apart_words(self) -> str:
-        """How many claims held at settings chosen here, and about times of another machine; empty without any."""
-        named = {"at settings chosen here": self.at_own_settings, "about times of another machine": self.times}
+        """How many claims held at settings chosen here, and with times of another machine; empty without any."""
+        named = {"at settings chosen here": self.at_own_settings, "with times of another machine": self.times}
         return ", ".join(f"{held} of {total} held {words}" for words, (held, total) in named.items() if total)
 
     @property
@@ -162,7 +162,7 @@ class ClaimCounts:
             "with fewer than three seeds": self.hollow[1],
             "computed": self.computed[1],
             "at settings chosen here": self.at_own_settings[1],
-            "about times of another machine": self.times[1],
+            "with times of another machine": self.times[1],
             "decided by another paper's runs": self.repeated,
             "that even broken models pass": self.cannot_fail,
         }
@@ -172,7 +172,7 @@ class ClaimCounts:
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
     """Count claims without repetitions and claims that cannot fail.
 
-    Computed ones, those at settings chosen here, about times of another machine, and with few seeds count apart.
+    Computed ones, those at settings chosen here, with times of another machine, and with few seeds count apart.
     Headlines, the page and the README's table show these numbers.
     """
     real = [result for result in results if not result.claim.cannot_fail]

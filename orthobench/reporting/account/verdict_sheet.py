@@ -165,8 +165,8 @@ def square(part: ArtifactView) -> Square:
     """
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
-    weightless = [each.is_hollow or each.at_own_settings or each.is_of_times for each in claims]
-    conclusions = ["not decided" if own else each.conclusion for each, own in zip(claims, weightless, strict=True)]
+    counted = [each for each in claims if not (each.at_own_settings or each.is_of_times)]
+    conclusions = ["not decided" if each.is_hollow else each.conclusion for each in counted]
     confirmed = conclusions.count("held") + sum(cell.is_confirmed for cell in cells)
     against = conclusions.count("did not hold") + sum(cell.is_refuted for cell in cells)
     measured, total = part.coverage
