@@ -24,7 +24,7 @@ def rows_of(text: str, table: str) -> list[list[str]]:
     """Return the cells of a document's table by its name, without the headings."""
     block = re.search(rf"<!-- table: {table} -->(.*?)<!-- end of table -->", text, re.S)
     lines = re.findall(r"^\|(.*)\|$", html.unescape(block[1]), re.M)[2:] if block else []
-    return [[cell.strip() for cell in line.split("|")] for line in lines]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
 
 
 def wrong_numbers(root: Path) -> Iterator[str]:
