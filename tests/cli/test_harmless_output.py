@@ -54,8 +54,20 @@ COMMANDS = [
 QUICK = ("metrics", "spec", "message", *OTHERS)
 
 
-@pytest.mark.parametrize("column", ["task", "model", "metric"])
-def test_names_that_control_the_terminal_are_refused(orthobench, column, tmp_path):
+CONTROLLING = "characters that control a terminal"
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("task", CONTROLLING),
+        ("model", CONTROLLING),
+        ("metric", CONTROLLING),
+        ("variant", "does not follow from its spec"),
+        ("condition", "does not follow from its spec"),
+    ],
+)
+def test_names_that_control_the_terminal_are_refused(orthobench, column, reason, tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True) as store:
         store.start(run_record(), {}, [])
     with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
@@ -63,7 +75,7 @@ def test_names_that_control_the_terminal_are_refused(orthobench, column, tmp_pat
     for words in (("ls",), ("show", key_of(0)), ("report", "--format", "csv")):
         outcome = orthobench(*words)
         assert outcome.code == 2
-        assert "characters that control a terminal" in outcome.err
+        assert reason in outcome.err
         assert not HARMFUL & set(outcome.out + outcome.err)
 
 

@@ -27,6 +27,13 @@ class Lack(StrEnum):
     STUDY = "needs a complete study at the paper's size"
 
 
+COMPUTED = "computed, not trained"
+FEW_SEEDS = "fewer than three seeds"
+OWN_SETTINGS = "at settings chosen here"
+TIMES_ELSEWHERE = "times of another machine"
+"""Reasons why headlines do not count a decided claim, in the order in which they apply."""
+
+
 @dataclass(frozen=True)
 class ClaimResult:
     """A claim, and the share of the seeds, or of the pairs of seeds, for which it holds.
@@ -101,12 +108,12 @@ class ClaimResult:
         if self.same_as:
             return f"decided by the same runs: {self.same_as}"
         if self.claim.is_computed:
-            return "computed, not trained"
+            return COMPUTED
         if self.is_hollow:
-            return "fewer than three seeds"
+            return FEW_SEEDS
         if self.at_own_settings:
-            return "at settings chosen here"
-        return "times of another machine" if self.is_of_times else ""
+            return OWN_SETTINGS
+        return TIMES_ELSEWHERE if self.is_of_times else ""
 
 
 @dataclass(frozen=True)
@@ -152,17 +159,17 @@ class ClaimCounts:
     @property
     def apart_words(self) -> str:
         """How many claims held at settings chosen here, and with times of another machine; empty without any."""
-        named = {"at settings chosen here": self.at_own_settings, "with times of another machine": self.times}
+        named = {OWN_SETTINGS: self.at_own_settings, f"with {TIMES_ELSEWHERE}": self.times}
         return ", ".join(f"{held} of {total} held {words}" for words, (held, total) in named.items() if total)
 
     @property
     def apart(self) -> str:
         """The claims that are not counted, by the reason; empty without any."""
         counts = {
-            "with fewer than three seeds": self.hollow[1],
+            f"with {FEW_SEEDS}": self.hollow[1],
             "computed": self.computed[1],
-            "at settings chosen here": self.at_own_settings[1],
-            "with times of another machine": self.times[1],
+            OWN_SETTINGS: self.at_own_settings[1],
+            f"with {TIMES_ELSEWHERE}": self.times[1],
             "decided by another paper's runs": self.repeated,
             "that even broken models pass": self.cannot_fail,
         }
@@ -177,20 +184,20 @@ def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
     """
     real = [result for result in results if not result.claim.cannot_fail]
     counted = Counter(result.conclusion for result in results if not result.uncounted)
-    computed = Counter(result.conclusion for result in real if result.claim.is_computed and result.is_decided)
-    hollow = Counter(result.conclusion for result in real if result.is_hollow and not result.same_as)
-    whole = [result for result in real if not (result.is_hollow or result.same_as)]
-    own = Counter(result.conclusion for result in whole if result.at_own_settings)
-    times = Counter(result.conclusion for result in whole if result.is_of_times and not result.at_own_settings)
+
+    def apart(reason: str) -> tuple[int, int]:
+        conclusions = [result.conclusion for result in results if result.is_decided and result.uncounted == reason]
+        return conclusions.count("held"), len(conclusions)
+
     return ClaimCounts(
         confirmed=counted["held"],
         seed_decides=counted["depends on the seed"],
         decided=counted.total() - counted["not decided"],
         undecided=counted["not decided"],
-        hollow=(hollow["held"], hollow.total()),
-        computed=(computed["held"], computed.total()),
-        at_own_settings=(own["held"], own.total()),
-        times=(times["held"], times.total()),
+        hollow=apart(FEW_SEEDS),
+        computed=apart(COMPUTED),
+        at_own_settings=apart(OWN_SETTINGS),
+        times=apart(TIMES_ELSEWHERE),
         repeated=sum(bool(result.same_as) for result in real),
         cannot_fail=len(results) - len(real),
     )
